@@ -1,0 +1,25 @@
+# Flags for every target: linnet_flags. Kernels and update rules must give the same bytes everywhere: no contraction.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+
+find_package(Threads REQUIRED)
+add_library(linnet_flags INTERFACE)
+target_compile_definitions(linnet_flags INTERFACE _GNU_SOURCE)
+target_compile_options(linnet_flags INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off -fno-math-errno)
+if(LINNET_WERROR)
+  target_compile_options(linnet_flags INTERFACE -Werror)
+endif()
+if(LINNET_SANITIZE)
+  target_compile_options(linnet_flags INTERFACE -fsanitize=${LINNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(linnet_flags INTERFACE -fsanitize=${LINNET_SANITIZE})
+endif()
+target_include_directories(linnet_flags INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)

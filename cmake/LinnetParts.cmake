@@ -1,0 +1,1 @@
+# Optional parts: found or not, each said aloud.

@@ -1,0 +1,117 @@
+/* Plans: registered tensors, packed into buckets, exchanged in one transaction per step.
+ *
+ * Life:    create -> add_tensor ... -> (an optimizer adds its exchange programs) -> commit -> steps -> destroy.
+ * Tensors are registered in the order in which backward finishes their gradients. Buckets hold whole blocks in that
+ * order; they start in that order on every rank, each as soon as its last gradient is ready.
+ *
+ * Step:    begin -> tensor_ready (each tensor at most once, any order) -> end.
+ * Usually an optimizer is on top and its begin/tensor_ready/end are called instead (linnet/optim.h).
+ * A tensor that was not made ready counts as zeros. Gradients are only read, and must stay untouched until `end`
+ * returns. The step is a transaction: a non-finite value on any rank, or a veto, and nothing has changed anywhere.
+ *
+ *   state     add_tensor  commit  begin  accumulate  tensor_ready  veto  end    sync_params  destroy
+ *   open      yes         ->idle  usage  usage       usage         usage usage  usage        yes
+ *   idle      usage       usage   ->step yes         usage         usage usage  yes          yes
+ *   step      usage       usage   usage  usage       yes           yes   ->idle usage        only if the comm failed
+ *   failed    every call returns the communicator's error; destroy is legal
+ *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) An error of group -40 leads to failed; every other error
+ *   leaves the state as it was, except in `end`, which always leads to idle.
+ *
+ * Threads: one thread at a time per plan; tensor_ready and veto may be called by any number of threads at once.
+ */
+#ifndef LINNET_PLAN_H
+#define LINNET_PLAN_H
+
+#include <linnet/codec.h>
+#include <linnet/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lnt_plan_params {
+    size_t   struct_size;
+    uint64_t bucket_bytes;  /* f32 bytes per bucket; 0: LINNET_BUCKET_BYTES (4 MiB). Never changes results */
+    uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB). Never changes results */
+    uint32_t max_skips;     /* this many skipped steps in a row give LNT_ERR_DIVERGED; 0: LINNET_MAX_SKIPS (50) */
+    bool     accumulate;    /* reserve an f32 accumulator so that lnt_plan_accumulate can be used */
+} lnt_plan_params_t;
+
+/* params may be NULL. Local. */
+LNT_API lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, lnt_plan_t **plan_p);
+LNT_API lnt_status_t lnt_plan_destroy(lnt_plan_t *plan); /* NULL is legal; optimizers must be gone */
+
+typedef struct lnt_tensor_params {
+    size_t        struct_size;
+    const char   *name;        /* copied; unique in the plan; appears in messages and in saved state */
+    uint64_t      count;       /* elements, 0 is legal */
+    lnt_dtype_t   grad_dtype;  /* f32, bf16 */
+    lnt_dtype_t   param_dtype; /* f32: `param` is the master copy. bf16: `param` is the model copy, the library keeps an f32 master */
+    void         *param;       /* count elements, borrowed until the plan is destroyed, flat in an order equal on all ranks */
+    lnt_memtype_t memtype;
+    uint32_t      group;       /* hyper-parameter group, from 0 */
+} lnt_tensor_params_t;
+
+/* *tensor_p receives the number of the tensor, counting from 0. */
+LNT_API lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_params_t *params, uint32_t *tensor_p);
+
+/* Collective. Compares the layout (names, counts, dtypes, groups, programs) on all ranks: a difference is
+ * LNT_ERR_MISMATCH on every rank, naming the first tensor that differs and a rank that differs. Builds buckets, graphs and all workspace:
+ * nothing is allocated in steps. Then compares a hash of the parameters: LNT_ERR_MISMATCH unless they are equal, see
+ * lnt_plan_sync_params. */
+LNT_API lnt_status_t lnt_plan_commit(lnt_plan_t *plan);
+
+/* Collective, before or after commit: parameters (and masters) of root to all. */
+LNT_API lnt_status_t lnt_plan_sync_params(lnt_plan_t *plan, uint32_t root);
+
+/* Collective: LNT_OK, or LNT_ERR_MISMATCH naming the first tensor whose parameters differ between ranks. */
+LNT_API lnt_status_t lnt_plan_check_params(lnt_plan_t *plan);
+
+/* Gradient accumulation: adds `grad` (count elements of the tensor's grad_dtype) to what the next step sends. No
+ * exchange. Needs params.accumulate. */
+LNT_API lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t tensor, const void *grad);
+
+/* The gradient of a tensor is complete; stream is NULL for host memory. grad NULL: zeros. */
+LNT_API lnt_status_t lnt_plan_tensor_ready(lnt_plan_t *plan, uint32_t tensor, const void *grad, void *stream);
+
+/* This rank wants the step skipped on all ranks (LNT_SKIPPED_VETO everywhere). Legal until the last tensor of the
+ * step is ready; later LNT_ERR_INVALID_USAGE. */
+LNT_API lnt_status_t lnt_plan_veto(lnt_plan_t *plan);
+
+typedef struct lnt_plan_memory {
+    size_t   struct_size;
+    uint64_t errors;    /* live error feedback of this rank */
+    uint64_t shadows;   /* shadow error feedback */
+    uint64_t frames;    /* staging and received frames */
+    uint64_t graphs;    /* task graphs */
+    uint64_t other;     /* accumulators, f32 masters */
+    uint64_t total;
+} lnt_plan_memory_t;
+
+/* Bytes the plan will take (before commit: exact prediction) or has taken. */
+LNT_API lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
+
+typedef struct lnt_plan_info {
+    size_t   struct_size;
+    uint64_t n_elems;
+    uint32_t n_tensors, n_buckets, n_programs;
+    uint64_t layout_hash; /* of what fixes the numerics: names, counts, dtypes, groups, programs, world, nodes */
+    uint64_t plan_hash;   /* of buckets and segments too; carried in every frame */
+} lnt_plan_info_t;
+LNT_API lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p);
+
+typedef struct lnt_plan_stats {
+    size_t   struct_size;
+    uint64_t transactions;     /* ended steps, skipped ones included */
+    uint64_t committed;
+    uint64_t skipped;          /* because of non-finite values or vetoes */
+    uint64_t skipped_in_a_row;
+    uint64_t exposed_ns;       /* time spent in `end` waiting for peers, this rank */
+    uint64_t commit_ns;        /* time spent in commit passes */
+} lnt_plan_stats_t;
+LNT_API lnt_status_t lnt_plan_get_stats(lnt_plan_t *plan, lnt_plan_stats_t *stats_p, bool reset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

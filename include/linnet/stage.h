@@ -1,0 +1,128 @@
+/* Stages: how an optimizer plugs into the exchange. Experimental: this header may change between minor versions.
+ *
+ * A plan holds several *exchange programs* over the same buckets, for example a full-precision one for the warm-up,
+ * sign1 for the compressed phase, and a small f32 lane beside it. A step runs one or more of them. A program says
+ * which tensors take part, with which codec, and has three functions:
+ *
+ *   produce_local   every rank      gradient -> what enters the sum over the ranks of a node
+ *   produce_wire    shard owners    the node's sum times the one factor -> what is coded (e.g. the momentum)
+ *   consume         every rank      decoded values, after the vote, in the commit pass
+ *
+ * The one factor of a step is (float)((double)n_nodes / n_ranks * clip / loss_scale / micro_steps): the value that
+ * reaches consume is the mean over ranks. Between produce_wire and consume lie worker error, coding, the server's
+ * mean over nodes, server error and coding again (Tang et al. 2021, Algorithm 1; docs/architecture.md).
+ *
+ * Functions are called by the executor on *spans*, pieces of one tensor. A span begins at a block border of the
+ * program's grid and is at most LNT_SPAN_MAX elements long. produce_* run on the progress thread, overlapping with
+ * the caller; consume runs inside lnt_plan_end on the caller's thread. A function is never called twice at once for the same elements.
+ * produce_* must not change anything consume or a later step reads: the step may be skipped.
+ */
+#ifndef LINNET_STAGE_H
+#define LINNET_STAGE_H
+
+#include <linnet/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LNT_SPAN_MAX = 65536, LNT_PROGRAMS_MAX = 8 };
+
+typedef struct lnt_span {
+    uint32_t tensor;
+    uint32_t bucket;
+    uint64_t offset; /* first element in the tensor */
+    uint64_t count;
+} lnt_span_t;
+
+typedef struct lnt_stage {
+    size_t struct_size;
+    void  *arg;
+    /* out receives span->count floats. grad points at the span's first gradient element, NULL stands for zeros.
+     * NULL function: the gradient, converted to f32. */
+    void (*produce_local)(void *arg, const lnt_span_t *span, const void *grad, lnt_dtype_t dtype, float *out);
+    /* In place. NULL function: the value itself is coded. */
+    void (*produce_wire)(void *arg, const lnt_span_t *span, float *value);
+    /* Called once per step and program between the vote and the first consume; may call lnt_plan_read. NULL: nothing.
+     * An error makes `end` abort the step on this rank and return it: it must be the same on all ranks. */
+    lnt_status_t (*survey)(void *arg, lnt_plan_t *plan, uint32_t program);
+    /* value: span->count floats. live: NULL, or bits of the span's elements, first in the least significant bit. */
+    void (*consume)(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
+} lnt_stage_t;
+
+typedef struct lnt_program_params {
+    size_t             struct_size;
+    const char        *name;   /* copied; part of the layout hash */
+    lnt_codec_params_t codec;
+    const uint8_t     *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
+    bool               packed; /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones) */
+    bool               feeds_v; /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
+    lnt_stage_t        stage;
+} lnt_program_params_t;
+
+/* Before commit, after all tensors. */
+LNT_API lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *params, uint32_t *program_p);
+
+typedef struct lnt_step_params {
+    size_t   struct_size;
+    uint32_t programs;    /* bit p = program p runs. Programs of one step must not share elements */
+    double   clip;        /* factor on the gradients, 0 means 1 */
+    double   loss_scale;  /* gradients are divided by it, 0 means 1 */
+    uint32_t micro_steps; /* gradients are divided by it, 0 means 1 */
+    uint32_t hyper_hash;  /* of the step's hyper-parameters; compared between ranks in every frame */
+} lnt_step_params_t;
+
+/* Begins a transaction. */
+LNT_API lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params);
+
+/* Waits for the exchange, votes, and commits or skips. LNT_OK, LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO or an error. */
+LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
+
+/* Inside survey: the decoded values of elements [offset, offset + count) of a tensor; offset must be a block border,
+ * and offset + count a block border or the tensor's end. */
+LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
+                                   float *out);
+
+/* Idle: which elements of a tensor take part in a sign program; one byte per element, NULL: all. Not for packed
+ * programs. Elements that leave have their errors set to +0. */
+LNT_API lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live);
+
+/* Idle: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of squares of what this rank
+ * held. */
+LNT_API lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p);
+
+/* Idle: the error feedback this rank owns, piece by piece, for saving and loading. Index from 0;
+ * LNT_ERR_OUT_OF_RANGE ends the list. `data` points into the live errors and may be written. */
+typedef struct lnt_error_extent {
+    uint32_t program;
+    bool     server;       /* server error, else worker error */
+    uint32_t codec_worker; /* node whose error it is; 0 for the server */
+    uint32_t tensor;
+    uint64_t offset, count;
+    float   *data;
+} lnt_error_extent_t;
+LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p);
+
+/* Bytes this rank sends for one step of these programs. After commit. */
+LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p, uint64_t *inter_p);
+
+/* The transaction number frames carry; saved and restored by optimizers. */
+LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
+
+/* What was registered. name is valid until the plan is destroyed. */
+LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor, lnt_tensor_params_t *params_p);
+/* The f32 master of a tensor: the user's own buffer if its param_dtype is f32. */
+LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
+/* Model copy <- master, for bf16 params; no-op for f32. To be called by consume for the span it changed. */
+LNT_API void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count);
+LNT_API lnt_comm_t *lnt_plan_comm(const lnt_plan_t *plan);
+
+/* Everything that allocates through these counts as the library's memory and obeys its fault injection in tests.
+ * For stage implementations; name appears in error messages. Memory is zeroed. */
+LNT_API void *lnt_plan_alloc(size_t bytes, const char *name);
+LNT_API void  lnt_plan_free(void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
