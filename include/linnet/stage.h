@@ -72,6 +72,11 @@ typedef struct lnt_step_params {
     uint32_t hyper_hash;  /* of the step's hyper-parameters; compared between ranks in every frame */
 } lnt_step_params_t;
 
+/* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an open plan removes
+ * its programs; a committed plan cannot run steps afterwards. */
+LNT_API lnt_status_t lnt_plan_attach(lnt_plan_t *plan);
+LNT_API void         lnt_plan_detach(lnt_plan_t *plan);
+
 /* Begins a transaction. */
 LNT_API lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params);
 

@@ -25,6 +25,8 @@ typedef struct lnt_job {
     uint64_t      sequence;
     uint64_t      layout_hash;
     uint32_t      hyper_hash;
+    _Atomic uint8_t raised; /* LNT_FRAME_VETO or 0, set by the owner at any time: a graph that starts after that begins with
+                             * these flags, so that every frame it makes carries them. The owner clears it before arming */
     char          what[96]; /* for messages: "allreduce count 1000 f32", "step 12 of plan" */
 
     _Atomic uint32_t  state; /* LNT_JOB_*; futex word */
