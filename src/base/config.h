@@ -33,7 +33,8 @@ typedef struct lnt_cfg_table {
     const lnt_cfg_row_t *rows;
 } lnt_cfg_table_t;
 
-/* Fill `config` from the environment and the defaults. LNT_ERR_CONFIG names the variable, the text and what would be legal. Strings are allocated; release with lnt_config_release. */
+/* Fill `config` from the environment and the defaults. LNT_ERR_CONFIG names the variable, the text and what would be legal.
+ * Strings are allocated; release with lnt_config_release (after a failure there is nothing to release). */
 lnt_status_t lnt_config_from_env(const lnt_cfg_row_t *rows, void *config);
 void         lnt_config_release(const lnt_cfg_row_t *rows, void *config);
 
@@ -45,7 +46,8 @@ lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const ch
 lnt_status_t lnt_config_defaults(const lnt_cfg_row_t *rows, void *config);
 lnt_status_t lnt_config_from_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config);
 
-/* Calls warn(arg, name, nearest) for every LINNET_* variable of the environment that no table knows. */
+/* Calls warn(arg, name, nearest) for every LINNET_* variable of the environment that no table knows; both names carry the
+ * prefix, nearest is NULL when none is near. */
 void lnt_config_unknown(const lnt_cfg_table_t *tables, size_t n_tables,
                         void (*warn)(void *arg, const char *name, const char *nearest), void *arg);
 
