@@ -1,0 +1,27 @@
+/* The arithmetic of bf16: the upper half of an f32, rounded half to even. Values above the largest bf16 by half a
+ * step or more round to Inf, which nobody may send: lnt_bf16_overflows tells.
+ */
+#ifndef LNT_BF16_MATH_H
+#define LNT_BF16_MATH_H
+
+#include "float_bits.h"
+
+/* For finite values: the carry of the rounding may run into the exponent, as it should. */
+LNT_HD uint16_t lnt_bf16_code(float a)
+{
+    uint32_t bits = lnt_f32_bits(a);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+LNT_HD float lnt_bf16_value(uint16_t code)
+{
+    return lnt_f32_from_bits((uint32_t)code << 16);
+}
+
+/* Top bit set if and only if a finite value rounds to Inf (or is not finite); OR over many vectorises. */
+LNT_HD uint32_t lnt_bf16_overflow_bit(float a)
+{
+    return lnt_f32_nonfinite_bit(lnt_bf16_value(lnt_bf16_code(a)));
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* The reference driver (block_ref.h): runs to blocks, blocks to chunks in scratch, and back.
+ *
+ * A block of one chunk is read once. A larger one is read twice, first to measure, then to code; the error of a chunk
+ * is written only after the chunk was read, so error_out may be error_in. Knows no codec.
+ */
+#include <stdalign.h>
+#include <string.h>
+
+#include "bf16_math.h"
+#include "block_ref.h"
+
+enum { STRIP = LNT_PAD };
+
+typedef struct scratch {
+    alignas(64) float room[LNT_PAD + LNT_CHUNK + LNT_PAD];
+    float error[LNT_CHUNK + LNT_PAD];
+    uint8_t codes[LNT_CODES_MAX];
+    float *a; /* the chunk, inside room; +0 before it are the lanes in front of one that starts inside a round */
+} scratch_t;
+
+static void scratch_init(scratch_t *s)
+{
+    memset(s->room, 0, LNT_PAD * sizeof(*s->room));
+    s->a = s->room + LNT_PAD;
+}
+
+static size_t chunk_size(uint64_t left)
+{
+    return left < LNT_CHUNK ? (size_t)left : LNT_CHUNK;
+}
+
+static bool live_bit(const uint8_t *live, size_t i)
+{
+    return (live[i / 8] >> (i % 8)) & 1;
+}
+
+static void load_f32(const void *values, uint64_t first, size_t n, float *a)
+{
+    memcpy(a, (const uint8_t *)values + first * sizeof(float), n * sizeof(float));
+}
+
+static void load_bf16(const void *values, uint64_t first, size_t n, float *a)
+{
+    alignas(64) uint16_t halves[LNT_CHUNK + LNT_PAD];
+    memset(halves + n, 0, LNT_PAD * sizeof(*halves));
+    memcpy(halves, (const uint8_t *)values + first * sizeof(*halves), n * sizeof(*halves));
+    for (size_t i = 0; i < n; i += STRIP)
+        for (size_t k = 0; k < STRIP; k++)
+            a[i + k] = lnt_bf16_value(halves[i + k]);
+}
+
+static void (*const loaders[LNT_DTYPE_COUNT])(const void *, uint64_t, size_t, float *) = {
+    [LNT_F32] = load_f32,
+    [LNT_BF16] = load_bf16,
+};
+
+/* a += b; n is a multiple of STRIP. */
+static void add_strips(float *restrict a, const float *restrict b, size_t n)
+{
+    for (size_t i = 0; i < n; i += STRIP)
+        for (size_t k = 0; k < STRIP; k++)
+            a[i + k] += b[i + k];
+}
+
+static bool any_nonfinite(const float *a, size_t n)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < n; i += STRIP)
+        for (size_t k = 0; k < STRIP; k++)
+            any |= lnt_f32_nonfinite_bit(a[i + k]);
+    return any >> 31;
+}
+
+/* a += error, for any n: what is not whole strips goes through padded scratch. Returns any_nonfinite(a). */
+static bool add_error(float *restrict a, const float *error, size_t n, float *restrict room)
+{
+    if (n % STRIP) {
+        memcpy(room, error, n * sizeof(*error));
+        memset(room + n, 0, LNT_PAD * sizeof(*room));
+        error = room;
+    }
+    uint32_t any = 0;
+    for (size_t i = 0; i < n; i += STRIP) {
+        for (size_t k = 0; k < STRIP; k++) {
+            float sum = a[i + k] + error[i + k];
+            a[i + k] = sum;
+            any |= lnt_f32_nonfinite_bit(sum);
+        }
+    }
+    return any >> 31;
+}
+
+static void zero_dead(float *a, size_t n, const uint8_t *live)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!live_bit(live, i)) a[i] = 0.0f;
+}
+
+static uint64_t count_live(const uint8_t *live, size_t n)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += live_bit(live, i);
+    return count;
+}
+
+/* The input of one block or piece: `first` and sizes count from its own start. */
+static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint64_t n)
+{
+    lnt_encode_in_t sub = *in;
+    size_t element = in->dtype == LNT_F32 ? sizeof(float) : sizeof(uint16_t);
+    sub.values = (const uint8_t *)in->values + first * element;
+    sub.n = n;
+    if (in->live) sub.live = in->live + first / 8;
+    if (in->error_in) sub.error_in = in->error_in + first;
+    return sub;
+}
+
+/* a = input + error, dead elements +0, padding +0. True if an element, dead or not, cannot be coded. */
+static bool load_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, scratch_t *s)
+{
+    loaders[in->dtype](in->values, first, n, s->a);
+    memset(s->a + n, 0, LNT_PAD * sizeof(*s->a));
+    bool poisoned = in->error_in ? add_error(s->a, in->error_in + first, n, s->error) : any_nonfinite(s->a, n);
+    if (in->live) zero_dead(s->a, n, in->live + first / 8);
+    return poisoned || (loops->overflows && loops->overflows(s->a, n));
+}
+
+static void measure_chunk(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *live,
+                          uint64_t position, size_t n, scratch_t *s, lnt_measure_t *m)
+{
+    m->count += live ? count_live(live, n) : n;
+    if (loops->measure) loops->measure(cfg, s->a, (size_t)(position % LNT_TREE_LANES), n, m);
+}
+
+/* Padding coded as live elements and dead ones coded by their +0 must not show. */
+static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_t n, scratch_t *s)
+{
+    if (loops->bits >= 8) return; /* +0 has code 0 and error +0 there */
+    size_t bytes = (n * loops->bits + 7) / 8;
+    if (n * loops->bits % 8) s->codes[bytes - 1] &= (uint8_t)((1u << (n * loops->bits % 8)) - 1);
+    if (!live) return;
+    for (size_t i = 0; i < n; i++) {
+        if (live_bit(live, i)) continue;
+        size_t bit = i * loops->bits;
+        s->codes[bit / 8] &= (uint8_t) ~(((1u << loops->bits) - 1) << (bit % 8));
+        s->error[i] = 0.0f;
+    }
+}
+
+/* Codes and error of the chunk in scratch. `poisoned`: codes 0, and an error nobody may use. */
+static void code_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, float scale,
+                       bool poisoned, scratch_t *s, uint8_t *codes, float *error_out)
+{
+    size_t bytes = (n * loops->bits + 7) / 8;
+    if (poisoned) {
+        memset(codes, 0, bytes);
+        if (error_out) memcpy(error_out + first, s->a, n * sizeof(*s->a));
+        return;
+    }
+    const uint8_t *live = in->live ? in->live + first / 8 : NULL;
+    loops->code(s->a, n, scale, s->codes, s->error);
+    clear_codes(loops, live, n, s);
+    memcpy(codes, s->codes, bytes);
+    if (error_out) memcpy(error_out + first, s->error, n * sizeof(*s->error));
+}
+
+void lnt_ref_measure(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
+                     uint64_t first, lnt_measure_t *m)
+{
+    scratch_t s;
+    scratch_init(&s);
+    for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
+        size_t n = chunk_size(in->n - i);
+        if (load_chunk(loops, in, i, n, &s)) m->poisoned = true;
+        measure_chunk(loops, cfg, in->live ? in->live + i / 8 : NULL, first + i, n, &s, m);
+    }
+}
+
+float lnt_ref_finish(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned)
+{
+    bool codable = !m->poisoned;
+    float scale = codable && loops->finish ? loops->finish(cfg, m, &codable) : 0.0f;
+    if (!codable) *poisoned = true;
+    return codable ? scale : 0.0f;
+}
+
+void lnt_ref_encode_scaled(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, float scale, lnt_encode_out_t *out)
+{
+    scratch_t s;
+    bool poisoned = false;
+    scratch_init(&s);
+    for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
+        size_t n = chunk_size(in->n - i);
+        poisoned |= load_chunk(loops, in, i, n, &s);
+        code_chunk(loops, in, i, n, scale, poisoned, &s, out->codes + i * loops->bits / 8, out->error_out);
+    }
+    if (poisoned) {
+        memset(out->codes, 0, (size_t)((in->n * loops->bits + 7) / 8));
+        out->poisoned = true;
+    }
+    if (loops->has_scales && in->n) lnt_wire_store_f32(out->scales, poisoned ? 0.0f : scale);
+}
+
+/* One block; `in` and `error_out` start at it. The chunk of a small block is still in scratch when it is coded. */
+static float encode_block(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
+                          scratch_t *s, uint8_t *codes, float *error_out, bool *poisoned_p)
+{
+    lnt_measure_t m = {.poisoned = false};
+    for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
+        size_t n = chunk_size(in->n - i);
+        if (load_chunk(loops, in, i, n, s)) m.poisoned = true;
+        measure_chunk(loops, cfg, in->live ? in->live + i / 8 : NULL, i, n, s, &m);
+    }
+    bool poisoned = false;
+    float scale = lnt_ref_finish(loops, cfg, &m, &poisoned);
+    for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
+        size_t n = chunk_size(in->n - i);
+        if (in->n > LNT_CHUNK) (void)load_chunk(loops, in, i, n, s);
+        code_chunk(loops, in, i, n, scale, poisoned, s, codes + i * loops->bits / 8, error_out);
+    }
+    if (poisoned) *poisoned_p = true;
+    return scale;
+}
+
+void lnt_ref_encode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
+                    lnt_encode_out_t *out)
+{
+    scratch_t s;
+    scratch_init(&s);
+    for (uint64_t i = 0, block = 0; i < in->n; i += cfg->block, block++) {
+        uint64_t n = in->n - i < cfg->block ? in->n - i : cfg->block;
+        lnt_encode_in_t sub = sub_input(in, i, n);
+        float scale = encode_block(loops, cfg, &sub, &s, out->codes + i * loops->bits / 8,
+                                   out->error_out ? out->error_out + i : NULL, &out->poisoned);
+        if (loops->has_scales) lnt_wire_store_f32(out->scales + 4 * block, scale);
+    }
+}
+
+static void decode_chunk(const lnt_ref_loops_t *loops, const uint8_t *codes, const uint8_t *live, size_t n, float scale,
+                         float *values)
+{
+    loops->decode(codes, n, scale, values);
+    if (live) zero_dead(values, n, live);
+}
+
+static void put_values(float *restrict out, const float *restrict values, size_t n)
+{
+    memcpy(out, values, n * sizeof(*out));
+}
+
+static void add_values(float *restrict acc, const float *restrict values, size_t n)
+{
+    size_t whole = n - n % STRIP;
+    add_strips(acc, values, whole);
+    for (size_t i = whole; i < n; i++)
+        acc[i] += values[i];
+}
+
+/* Decode into scratch chunk by chunk and hand each to `deliver`. */
+static void decode_run(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
+                       const uint8_t *codes, uint64_t n, const uint8_t *live, float *out,
+                       void (*deliver)(float *restrict, const float *restrict, size_t))
+{
+    alignas(64) float values[LNT_CHUNK + LNT_PAD];
+    for (uint64_t start = 0, block = 0; start < n; start += cfg->block, block++) {
+        uint64_t end = n - start < cfg->block ? n : start + cfg->block;
+        float scale = loops->has_scales ? lnt_wire_load_f32(scales + 4 * block) : 0.0f;
+        for (uint64_t i = start; i < end; i += LNT_CHUNK) {
+            size_t count = chunk_size(end - i);
+            decode_chunk(loops, codes + i * loops->bits / 8, live ? live + i / 8 : NULL, count, scale, values);
+            deliver(out + i, values, count);
+        }
+    }
+}
+
+void lnt_ref_decode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
+                    const uint8_t *codes, uint64_t n, const uint8_t *live, float *out)
+{
+    decode_run(loops, cfg, scales, codes, n, live, out, put_values);
+}
+
+void lnt_ref_decode_add(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
+                        const uint8_t *codes, uint64_t n, const uint8_t *live, float *acc)
+{
+    decode_run(loops, cfg, scales, codes, n, live, acc, add_values);
+}

@@ -1,0 +1,28 @@
+/* Implementations of the ops: one row per instruction set. A row that has no table for a codec (NULL) leaves it to the
+ * reference, which has all. All rows give the same bytes, so choosing one is never part of the numerics.
+ */
+#ifndef LNT_KERNELS_IMPL_H
+#define LNT_KERNELS_IMPL_H
+
+#include "codec.h"
+
+enum { LNT_CODEC_COUNT = 4 };
+
+typedef struct lnt_kernel_impl {
+    const char *name;
+    const char *doc;
+    bool (*usable)(void);                        /* does this machine have what it needs? */
+    const lnt_codec_ops_t *ops[LNT_CODEC_COUNT]; /* by lnt_codec_id_t */
+} lnt_kernel_impl_t;
+
+extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
+
+/* Rows from slowest to fastest; row 0 is "ref". */
+const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
+
+/* NULL if unknown. "auto": the last usable row. */
+const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name);
+
+const lnt_codec_ops_t *lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id);
+
+#endif
