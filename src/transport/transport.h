@@ -87,6 +87,8 @@ lnt_status_t lnt_pacer_create(double gbps, uint64_t burst_bytes, void *shared, l
 enum { LNT_PACER_BYTES = 64 };
 void     lnt_pacer_destroy(lnt_pacer_t *pacer);
 uint64_t lnt_pacer_take(lnt_pacer_t *pacer, uint64_t want); /* granted bytes now, 0..want */
-uint64_t lnt_pacer_wait_ns(const lnt_pacer_t *pacer);       /* until something can be granted */
+/* For the sleeper's timeout: UINT64_MAX when no take through this handle was cut short since, else the time until a
+ * useful piece can be granted; 0 = go and ask again. */
+uint64_t lnt_pacer_wait_ns(lnt_pacer_t *pacer);
 
 #endif
