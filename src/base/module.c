@@ -1,0 +1,65 @@
+/* Finding and loading modules. */
+#include "module.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+
+/* Folder of the shared object (or program) this function is linked into, with the trailing slash; "" if unknown. */
+static void own_folder(char *folder, size_t size)
+{
+    Dl_info info;
+    const char *slash;
+
+    folder[0] = '\0';
+    if (dladdr((const void *)&lnt_module_symbol, &info) == 0 || info.dli_fname == NULL) {
+        return;
+    }
+    slash = strrchr(info.dli_fname, '/');
+    if (slash != NULL && (size_t)(slash - info.dli_fname) + 2 < size) {
+        memcpy(folder, info.dli_fname, (size_t)(slash - info.dli_fname) + 1);
+        folder[slash - info.dli_fname + 1] = '\0';
+    }
+}
+
+static void *open_module(const char *file, char *why, size_t size)
+{
+    const char *configured = lnt_config_env("MODULE_DIR");
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    void *handle = NULL;
+
+    own_folder(folder, sizeof(folder));
+    if (configured != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", configured, file);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (handle == NULL && folder[0] != '\0') {
+        snprintf(path, sizeof(path), "%s%s", folder, file);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (handle == NULL) {
+        handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (handle == NULL) {
+        snprintf(why, size, "%s", dlerror());
+    }
+    return handle;
+}
+
+void *lnt_module_symbol(const char *file, const char *symbol, char *why, size_t size)
+{
+    void *handle = open_module(file, why, size);
+    void *address;
+
+    if (handle == NULL) {
+        return NULL;
+    }
+    address = dlsym(handle, symbol);
+    if (address == NULL) {
+        snprintf(why, size, "%s has no symbol %s", file, symbol);
+    }
+    return address;
+}
