@@ -184,8 +184,8 @@ static bool hello_fits(const lnt_store_t *store, const lnt_hello_t *hello, char 
         snprintf(text, TEXT_MAX, "a second process says it is rank %u of %u", hello->rank, store->n_ranks);
     } else if (store->links[hello->rank].fd >= 0) {
         snprintf(text, TEXT_MAX, "rank %u was started twice", hello->rank);
-    } else if (hello->library_version != lnt_version()) {
-        snprintf(text, TEXT_MAX, "rank %u has linnet %u, rank 0 has %u", hello->rank, hello->library_version, lnt_version());
+    } else if (hello->library_version != (uint32_t)LINNET_VERSION) {
+        snprintf(text, TEXT_MAX, "rank %u has linnet version %u, rank 0 has %u", hello->rank, hello->library_version, (uint32_t)LINNET_VERSION);
     }
     return text[0] == '\0';
 }
@@ -326,7 +326,7 @@ static lnt_status_t await_answer(lnt_store_t *store, uint32_t expected, void *da
 
 static lnt_status_t join(lnt_store_t *store, const lnt_store_params_t *params, uint64_t deadline_ns)
 {
-    lnt_hello_t hello = {.rank = params->rank, .n_ranks = params->n_ranks, .library_version = lnt_version()};
+    lnt_hello_t hello = {.rank = params->rank, .n_ranks = params->n_ranks, .library_version = (uint32_t)LINNET_VERSION};
     lnt_status_t status;
 
     LNT_TRY(connect_to_master(params, deadline_ns, &store->links[0].fd));
