@@ -30,7 +30,7 @@ typedef struct lnt_job {
     char          what[96]; /* for messages: "allreduce count 1000 f32", "step 12 of plan" */
 
     _Atomic uint32_t  state; /* LNT_JOB_*; futex word */
-    _Atomic uint8_t  *ready; /* [n_graphs], owner's memory */
+    _Atomic uint8_t  *ready; /* [n_graphs], owner's memory; cleared by lnt_exec_post */
     uint8_t           flags; /* result: OR over graphs */
     lnt_status_t      status;/* result: LNT_OK or the communicator's error */
 
@@ -39,7 +39,7 @@ typedef struct lnt_job {
     struct lnt_job  *next_active;
     uint32_t         next_start;
     uint32_t         graphs_left;
-    _Atomic bool     posted; /* in the inbox already */
+    uint32_t         hint; /* graph of the last frame */
 } lnt_job_t;
 
 typedef struct lnt_exec_params {
@@ -47,7 +47,8 @@ typedef struct lnt_exec_params {
     void    *arg;
     void (*send)(void *arg, lnt_send_t *send);  /* route to a transport */
     void (*wake)(void *arg);                    /* make sure the progressing thread looks at the inbox */
-    void (*fail)(void *arg, const lnt_error_info_t *record); /* the communicator must fail with this */
+    void (*fail)(void *arg, const lnt_error_info_t *record); /* the communicator must fail with this; called inside the sink's
+                                                              * locate, which then returns the error */
     uint32_t max_tasks;                         /* 0: grows are done by lnt_exec_reserve */
 } lnt_exec_params_t;
 
@@ -66,7 +67,9 @@ void lnt_job_ready(lnt_exec_t *exec, lnt_job_t *job, uint32_t graph_index); /* g
 /* Progress side. */
 bool lnt_exec_progress(lnt_exec_t *exec); /* inbox, then ready tasks up to a budget; true when something was done */
 void lnt_exec_sink(lnt_exec_t *exec, lnt_sink_t *sink_p); /* functions for the transports (broken excepted) */
-void lnt_exec_fail(lnt_exec_t *exec, const lnt_error_info_t *record); /* every job ends with this, now and later */
+/* Every job ends with this, now and later (later: by lnt_exec_progress). Transports may still read and write the frames of those jobs, so
+ * their owners destroy graphs only after the transports are closed. The sink holds what comes in and ignores the rest. */
+void lnt_exec_fail(lnt_exec_t *exec, const lnt_error_info_t *record);
 
 /* For stall messages and time-outs: time of the last progress, and the first missing frame of the oldest running job. */
 typedef struct lnt_stall {

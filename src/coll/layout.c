@@ -52,7 +52,7 @@ lnt_status_t lnt_grid_init(lnt_grid_t *grid, const lnt_extent_t *extents, size_t
     uint64_t    *pos;
 
     LNT_CHECK_ARG((grid != NULL) && ((extents != NULL) || (n_extents == 0)));
-    LNT_CHECK_ARG((block != 0) && (block % 64 == 0));
+    LNT_CHECK_ARG((block != 0) && (block % 8 == 0)); /* compat grids need 8, all others keep 64 */
     pos = lnt_calloc(1, n_words * sizeof(*pos) + n_extents * sizeof(*extents), "grid");
     if (pos == NULL) {
         return LNT_ERR_NO_MEMORY;

@@ -23,6 +23,7 @@ typedef struct lnt_send {
     uint64_t         sent;  /* the transport's */
     uint32_t         peer;
     void            *request; /* the transport's */
+    void            *owner;   /* the caller's */
 } lnt_send_t;
 
 typedef struct lnt_sink {
