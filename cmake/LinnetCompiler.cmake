@@ -8,12 +8,15 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo)
 endif()
+# CMake's own RelWithDebInfo turns assertions off; ours is what developers and tests run, so they stay on. Release has none.
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 
 find_package(Threads REQUIRED)
 add_library(linnet_flags INTERFACE)
 target_compile_definitions(linnet_flags INTERFACE _GNU_SOURCE)
 target_compile_options(linnet_flags INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -ffp-contract=off -fno-math-errno)
+  -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+  -ffp-contract=off -fno-math-errno)
 if(LINNET_WERROR)
   target_compile_options(linnet_flags INTERFACE -Werror)
 endif()
@@ -21,5 +24,9 @@ if(LINNET_SANITIZE)
   target_compile_options(linnet_flags INTERFACE -fsanitize=${LINNET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(linnet_flags INTERFACE -fsanitize=${LINNET_SANITIZE})
 endif()
-target_include_directories(linnet_flags INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
+target_include_directories(linnet_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
+
+# Modules are loaded by name at run time: programs of the build tree find them in src/, installed ones in the library folder.
+set(CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/src)
+file(RELATIVE_PATH linnet_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(CMAKE_INSTALL_RPATH "$ORIGIN/${linnet_bin_to_lib}")
