@@ -1,0 +1,195 @@
+/* What the formulas promise about values: norms and errors of sign1, the half step of int8, the rounding of bf16, and
+ * that error feedback loses nothing. Bounds are derived beside each check.
+ */
+#include "../../kernels/reduce_tree.h"
+#include "codec_oracle.h"
+
+enum { N = 4096 };
+
+typedef struct coded {
+    float decoded[N];
+    float error[N];
+    uint8_t scales[4 * (N / 64)];
+    uint8_t codes[4 * N];
+    bool poisoned;
+} coded_t;
+
+static coded_t coded;
+static float input[N], zero[N];
+static const double eps32 = 0x1p-24; /* one rounding of an f32 */
+
+static void encode_decode(const char *name, uint32_t block, lnt_scale_rule_t rule, const float *error_in)
+{
+    lnt_codec_t codec;
+    ck_assert_int_eq(lnt_codec_init(&codec, name, block, rule), LNT_OK);
+    lnt_encode_in_t in = {.values = input, .dtype = LNT_F32, .n = N, .error_in = error_in};
+    lnt_encode_out_t out = {.scales = coded.scales, .codes = coded.codes, .error_out = coded.error};
+    codec.ops->encode(&codec.cfg, &in, &out);
+    codec.ops->decode(&codec.cfg, coded.scales, coded.codes, N, NULL, coded.decoded);
+    coded.poisoned = out.poisoned;
+}
+
+static double norm1(const float *v, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += fabs((double)v[i]);
+    return sum;
+}
+
+static double norm2_squared(const float *v, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    return sum;
+}
+
+static double error_squared(const float *v, const float *w, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)v[i] - (double)w[i]) * ((double)v[i] - (double)w[i]);
+    return sum;
+}
+
+/* Compared in f64, where another order shows at once: a scale in f32 would hide it. */
+START_TEST(tree_follows_its_definition)
+{
+    double lanes[128];
+    for (int round = 0; round < 1000; round++) {
+        for (int i = 0; i < 128; i++)
+            lanes[i] = rng_normal() * (double)(1 + rng_below(1000));
+        double got = lnt_tree_combine(lanes), want = oracle_group(lanes, 0, 1);
+        ck_assert_mem_eq(&got, &want, sizeof(got));
+    }
+}
+END_TEST
+
+/* With rho = |a|_1 / (sqrt(n) |a|_2): the L2 scale keeps the norm and has relative squared error 2(1 - rho), the L1
+ * scale has 1 - rho^2. The only rounding is that of the scale to f32: relative 2^-24, at most 4 times that here. */
+START_TEST(sign1_identities)
+{
+    const data_kind_t kinds[] = {DATA_NORMAL, DATA_SPIKE, DATA_SPARSE, DATA_TINY, DATA_HUGE, DATA_CONSTANT};
+    data_fill(kinds[_i], input, N);
+    double n1 = norm1(input, N), n2 = norm2_squared(input, N), rho = n1 / sqrt(N * n2);
+    encode_decode("sign1", N, LNT_SCALE_L2, zero);
+    ck_assert_double_le(fabs(sqrt(norm2_squared(coded.decoded, N) / n2) - 1), 4 * eps32);
+    ck_assert_double_le(fabs(error_squared(input, coded.decoded, N) / n2 - 2 * (1 - rho)), 8 * eps32);
+    encode_decode("sign1", N, LNT_SCALE_L1, zero);
+    ck_assert_double_le(fabs(error_squared(input, coded.decoded, N) / n2 - (1 - rho * rho)), 8 * eps32);
+}
+END_TEST
+
+/* Half a step, plus one rounding each of the scale, the quotient and the product (at most 127 scales). */
+START_TEST(int8_half_step)
+{
+    const data_kind_t kinds[] = {DATA_NORMAL, DATA_PLUS_MINUS_MAX, DATA_TIES, DATA_HUGE, DATA_TINY, DATA_SPARSE};
+    data_fill(kinds[_i], input, N);
+    encode_decode("int8", 256, LNT_SCALE_L2, zero);
+    ck_assert(!coded.poisoned);
+    for (size_t i = 0; i < N; i++) {
+        float scale;
+        memcpy(&scale, coded.scales + 4 * (i / 256), 4);
+        double step = (double)scale;
+        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]), step * (0.5 + 127 * 4 * eps32));
+        ck_assert_int_ne((int8_t)coded.codes[i], -128);
+    }
+}
+END_TEST
+
+START_TEST(int8_reaches_both_ends)
+{
+    data_fill(DATA_NORMAL, input, N);
+    input[10] = 100.0f;
+    input[300] = -100.0f;
+    encode_decode("int8", 256, LNT_SCALE_L2, zero);
+    ck_assert_int_eq((int8_t)coded.codes[10], 127);
+    ck_assert_int_eq((int8_t)coded.codes[300], -127);
+}
+END_TEST
+
+/* FLT_MAX / 127 rounds so that 127 times it may overflow: either the block is poisoned, or all values are finite. */
+START_TEST(int8_at_the_top_of_f32)
+{
+    uint32_t bits = 0x7f7fffffu;
+    for (int i = 0; i < 300; i++, bits--) {
+        float top;
+        memcpy(&top, &bits, 4);
+        data_fill(DATA_NORMAL, input, N);
+        input[5] = top;
+        encode_decode("int8", 256, LNT_SCALE_L2, zero);
+        ck_assert_int_eq(coded.poisoned, !isfinite(top / 127.0f * 127.0f));
+        for (size_t k = 0; k < N; k++)
+            ck_assert(isfinite(coded.decoded[k]));
+    }
+}
+END_TEST
+
+/* bf16 keeps 8 significant bits: relative error 2^-8 at most over the normal range, 1e30 and 1e-30 alike. */
+START_TEST(bf16_round_trip)
+{
+    const data_kind_t kinds[] = {DATA_NORMAL, DATA_HUGE, DATA_TINY};
+    data_fill(kinds[_i], input, N);
+    encode_decode("bf16", 0, LNT_SCALE_L2, zero);
+    ck_assert(!coded.poisoned);
+    for (size_t i = 0; i < N; i++)
+        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]), fabs((double)input[i]) * 0x1p-8);
+    memcpy(input, coded.decoded, sizeof(input));
+    encode_decode("bf16", 0, LNT_SCALE_L2, zero);
+    ck_assert_mem_eq(input, coded.decoded, sizeof(input));
+}
+END_TEST
+
+START_TEST(bf16_overflow_poisons_its_block_only)
+{
+    data_fill(DATA_NORMAL, input, N);
+    input[1030] = FLT_MAX;
+    encode_decode("bf16", 1024, LNT_SCALE_L2, zero);
+    ck_assert(coded.poisoned);
+    for (size_t i = 1024; i < 2048; i++)
+        ck_assert_float_eq(coded.decoded[i], 0.0f);
+    ck_assert_float_ne(coded.decoded[0] + coded.decoded[1] + coded.decoded[2], 0.0f);
+}
+END_TEST
+
+/* Sum of decoded = sum of inputs - last error. Each step rounds twice (input + error, a - decoded), each by at most
+ * 2^-24 of the operands, whose magnitude is at most `top`. */
+START_TEST(error_feedback_telescopes)
+{
+    const char *names[] = {"bf16", "sign1", "int8"};
+    static double sum_in[N], sum_out[N];
+    enum { STEPS = 100 };
+    double top = 0;
+    memset(sum_in, 0, sizeof(sum_in));
+    memset(sum_out, 0, sizeof(sum_out));
+    memset(coded.error, 0, sizeof(coded.error));
+    for (int step = 0; step < STEPS; step++) {
+        data_fill(DATA_NORMAL, input, N);
+        encode_decode(names[_i], 0, LNT_SCALE_L2, coded.error);
+        for (size_t i = 0; i < N; i++) {
+            sum_in[i] += (double)input[i];
+            sum_out[i] += (double)coded.decoded[i];
+            top = fmax(top, fabs((double)coded.error[i]) + fabs((double)input[i]) + fabs((double)coded.decoded[i]));
+        }
+    }
+    for (size_t i = 0; i < N; i++)
+        ck_assert_double_le(fabs(sum_out[i] + (double)coded.error[i] - sum_in[i]), STEPS * 2 * eps32 * 2 * top);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("codec_identities");
+    TCase *all = tcase_create("all");
+    tcase_add_test(all, tree_follows_its_definition);
+    tcase_add_loop_test(all, sign1_identities, 0, 6);
+    tcase_add_loop_test(all, int8_half_step, 0, 6);
+    tcase_add_test(all, int8_reaches_both_ends);
+    tcase_add_test(all, int8_at_the_top_of_f32);
+    tcase_add_loop_test(all, bf16_round_trip, 0, 3);
+    tcase_add_test(all, bf16_overflow_poisons_its_block_only);
+    tcase_add_loop_test(all, error_feedback_telescopes, 0, 3);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}
