@@ -1,0 +1,361 @@
+/* Commit of a plan: compares what was registered on all ranks, cuts buckets, builds one exchange per bucket and program.
+ *
+ * Every collective step is followed by a vote, so that all ranks succeed or all fail; after a failure the plan is open
+ * again and holds what it held before. The memory prediction walks the same loops without building.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "plan_impl.h"
+
+/* ---- what the numerics depend on ---- */
+
+static uint64_t hash_tensors(const lnt_plan_t *plan, uint64_t n)
+{
+    uint64_t hash = lnt_hash64_text(0, "tensors");
+
+    for (uint64_t t = 0; t < n && t < plan->n_tensors; t++) {
+        const lnt_tensor_params_t *params = &plan->tensors[t].params;
+        hash = lnt_hash64_text(hash, params->name);
+        hash = lnt_hash64_u64(hash, params->count);
+        hash = lnt_hash64_u64(hash, (uint64_t)params->grad_dtype << 32 | (uint64_t)params->param_dtype);
+        hash = lnt_hash64_u64(hash, params->group);
+    }
+    return n > plan->n_tensors ? lnt_hash64_text(hash, "end") : hash;
+}
+
+static void describe_tensor(const lnt_plan_t *plan, uint64_t item, char *text, size_t size)
+{
+    const lnt_tensor_params_t *params;
+
+    if (item >= plan->n_tensors) {
+        (void)snprintf(text, size, "none (%u tensors)", plan->n_tensors);
+        return;
+    }
+    params = &plan->tensors[item].params;
+    (void)snprintf(text, size, "\"%.80s\" %llu %s/%s group %u", params->name, (unsigned long long)params->count,
+                   lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype), params->group);
+}
+
+static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
+{
+    uint64_t hash = lnt_hash64_text(0, "programs");
+
+    for (uint64_t p = 0; p < n && p < plan->n_programs; p++) {
+        const lnt_plan_program_t *program = &plan->programs[p];
+        hash = lnt_hash64_text(hash, program->name);
+        hash = lnt_hash64_text(hash, program->codec.row->name);
+        hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
+        hash = lnt_hash64_u64(hash, (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
+        for (uint32_t t = 0; t < plan->n_tensors; t++) hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
+    }
+    return n > plan->n_programs ? lnt_hash64_text(hash, "end") : hash;
+}
+
+static void describe_program(const lnt_plan_t *plan, uint64_t item, char *text, size_t size)
+{
+    const lnt_plan_program_t *program;
+
+    if (item >= plan->n_programs) {
+        (void)snprintf(text, size, "none (%u programs)", plan->n_programs);
+        return;
+    }
+    program = &plan->programs[item];
+    (void)snprintf(text, size, "\"%.60s\" codec %s block %u rule %d", program->name, program->codec.row->name,
+                   program->codec.cfg.block, (int)program->codec.cfg.scale_rule);
+}
+
+static uint64_t hash_sizes(const lnt_plan_t *plan, uint64_t n)
+{
+    uint64_t sizes[2] = {plan->bucket_elems, plan->segment_elems}, hash = 0;
+
+    for (uint64_t i = 0; i < n; i++) hash = lnt_hash64_u64(hash, sizes[i]);
+    return hash;
+}
+
+static void describe_size(const lnt_plan_t *plan, uint64_t item, char *text, size_t size)
+{
+    (void)snprintf(text, size, "%s of %llu elements", item == 0 ? "bucket" : "segment",
+                   (unsigned long long)(item == 0 ? plan->bucket_elems : plan->segment_elems));
+}
+
+static lnt_status_t compare_layout(lnt_plan_t *plan)
+{
+    const lnt_plan_list_t lists[] = {
+        {"tensor", "register the same tensors in the same order on every rank", plan->n_tensors, hash_tensors, describe_tensor},
+        {"program", "create the optimizer with the same options on every rank", plan->n_programs, hash_programs, describe_program},
+        {"plan parameter", "use equal bucket and segment bytes on every rank", 2, hash_sizes, describe_size},
+    };
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) LNT_TRY(lnt_plan_compare(plan, &lists[i]));
+    return LNT_OK;
+}
+
+static void set_hashes(lnt_plan_t *plan)
+{
+    const lnt_topo_t *topo = plan->comm->topo;
+    uint64_t          hash = lnt_hash64_u64(hash_tensors(plan, plan->n_tensors), hash_programs(plan, plan->n_programs));
+
+    hash = lnt_hash64_u64(hash, topo->n_ranks);
+    for (uint32_t r = 0; r < topo->n_ranks; r++) hash = lnt_hash64_u64(hash, topo->node_of[r]);
+    plan->layout_hash = hash;
+    plan->plan_hash = lnt_hash64_u64(hash, hash_sizes(plan, 2));
+}
+
+/* ---- buckets ---- */
+
+lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
+{
+    uint32_t coarsest = 64;
+
+    if (plan->n_programs == 0) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "create an optimizer on it first (or add a program)", "the plan has no exchange program");
+    }
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const lnt_plan_program_t *program = &plan->programs[p];
+        if (!program->packed && program->codec.cfg.block > coarsest) coarsest = program->codec.cfg.block;
+    }
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const lnt_plan_program_t *program = &plan->programs[p];
+        if (!program->packed && coarsest % program->codec.cfg.block != 0) {
+            return lnt_error(LNT_ERR_INVALID_ARG, "choose blocks that divide the largest one",
+                             "program \"%s\": blocks of %u do not divide %u", program->name, program->codec.cfg.block, coarsest);
+        }
+    }
+    *block_p = coarsest;
+    return LNT_OK;
+}
+
+/* The part of a bucket that a program exchanges. out has room for n_extents. */
+static size_t member_extents(const lnt_plan_program_t *program, const lnt_extent_t *extents, size_t n_extents, lnt_extent_t *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < n_extents; i++) {
+        if (extents[i].count != 0 && lnt_plan_is_member(program, extents[i].tensor)) out[n++] = extents[i];
+    }
+    return n;
+}
+
+static lnt_exchange_params_t exchange_params(const lnt_plan_t *plan, uint32_t program_number, uint32_t bucket)
+{
+    const lnt_plan_program_t *program = &plan->programs[program_number];
+
+    return (lnt_exchange_params_t){.topo = plan->comm->topo,
+                                   .rank = plan->comm->rank,
+                                   .packed = program->packed,
+                                   .codec = program->codec,
+                                   .segment_elems = plan->segment_elems,
+                                   .program = (uint16_t)program_number,
+                                   .bucket = bucket,
+                                   .feeds_v = program->feeds_v,
+                                   .feedback = true,
+                                   .stage = program->stage,
+                                   .sources = plan->sources};
+}
+
+/* Calls visit for every exchange of one bucket. */
+typedef lnt_status_t (*visit_fn_t)(void *arg, uint32_t program, const lnt_exchange_params_t *params);
+
+static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const lnt_extent_t *extents, size_t n_extents, visit_fn_t visit,
+                                 void *arg)
+{
+    lnt_extent_t *members = lnt_calloc(n_extents, sizeof(*members), "extents");
+    lnt_status_t  status = LNT_OK;
+
+    if (members == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t p = 0; p < plan->n_programs && status == LNT_OK; p++) {
+        lnt_exchange_params_t params = exchange_params(plan, p, bucket);
+        params.extents = members;
+        params.n_extents = member_extents(&plan->programs[p], extents, n_extents, members);
+        if (params.n_extents != 0) status = visit(arg, p, &params);
+    }
+    lnt_free(members);
+    return status;
+}
+
+static lnt_status_t cut_buckets(const lnt_plan_t *plan, lnt_bucket_fn_t emit, void *arg)
+{
+    lnt_status_t status;
+    uint64_t    *counts;
+    uint32_t     block;
+
+    LNT_TRY(lnt_plan_check_grids(plan, &block));
+    counts = lnt_calloc(plan->n_tensors, sizeof(*counts), "tensor lengths");
+    if (counts == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t t = 0; t < plan->n_tensors; t++) counts[t] = plan->tensors[t].params.count;
+    status = lnt_layout_buckets(counts, plan->n_tensors, block, plan->bucket_elems, emit, arg);
+    lnt_free(counts);
+    return status;
+}
+
+/* ---- prediction ---- */
+
+typedef struct prediction {
+    const lnt_plan_t *plan;
+    uint32_t          n_buckets;
+    lnt_plan_memory_t memory;
+} prediction_t;
+
+static lnt_status_t predict_exchange(void *arg, uint32_t program, const lnt_exchange_params_t *params)
+{
+    prediction_t         *prediction = arg;
+    lnt_exchange_memory_t memory;
+
+    (void)program;
+    LNT_TRY(lnt_exchange_predict(params, &memory));
+    prediction->memory.errors += memory.errors;
+    prediction->memory.shadows += memory.shadows;
+    prediction->memory.frames += memory.frames;
+    prediction->memory.graphs += memory.graphs;
+    return LNT_OK;
+}
+
+static lnt_status_t predict_bucket(void *arg, const lnt_extent_t *extents, size_t n_extents)
+{
+    prediction_t *prediction = arg;
+
+    return visit_bucket(prediction->plan, prediction->n_buckets++, extents, n_extents, predict_exchange, prediction);
+}
+
+lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p)
+{
+    prediction_t       prediction = {.plan = plan};
+    lnt_plan_memory_t *memory = &prediction.memory;
+
+    LNT_TRY(cut_buckets(plan, predict_bucket, &prediction));
+    memory->other = LNT_SPAN_MAX * sizeof(float);
+    if (plan->accumulate) memory->other += plan->n_elems * sizeof(float);
+    for (uint32_t t = 0; t < plan->n_tensors; t++) {
+        const lnt_tensor_params_t *params = &plan->tensors[t].params;
+        if (params->param_dtype != LNT_F32) memory->other += params->count * sizeof(float);
+    }
+    memory->total = memory->errors + memory->shadows + memory->frames + memory->graphs + memory->other;
+    memory->struct_size = sizeof(*memory);
+    *memory_p = *memory;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p)
+{
+    LNT_CHECK_ARG(plan != NULL && memory_p != NULL);
+    LNT_CHECK_STRUCT(memory_p);
+    if (plan->state == LNT_PLAN_OPEN) return lnt_plan_predict(plan, memory_p);
+    *memory_p = plan->memory;
+    return LNT_OK;
+}
+
+/* ---- building ---- */
+
+static lnt_status_t build_exchange(void *arg, uint32_t program, const lnt_exchange_params_t *params)
+{
+    lnt_plan_t        *plan = arg;
+    lnt_plan_bucket_t *bucket = &plan->buckets[plan->n_buckets - 1];
+    uint64_t           n_tasks;
+
+    LNT_TRY(lnt_exchange_create(params, &bucket->exchange[program]));
+    n_tasks = lnt_exchange_graph(bucket->exchange[program])->n_tasks;
+    LNT_TRY(lnt_exec_reserve(plan->comm->exec, n_tasks));
+    plan->reserved_tasks += n_tasks;
+    return LNT_OK;
+}
+
+static lnt_status_t grow_buckets(lnt_plan_t *plan)
+{
+    lnt_plan_bucket_t *larger;
+    uint32_t           room = plan->buckets_room != 0 ? 2 * plan->buckets_room : 8;
+
+    if (plan->n_buckets < plan->buckets_room) return LNT_OK;
+    larger = lnt_calloc(room, sizeof(*larger), "buckets");
+    if (larger == NULL) return LNT_ERR_NO_MEMORY;
+    if (plan->n_buckets != 0) memcpy(larger, plan->buckets, plan->n_buckets * sizeof(*larger));
+    lnt_free(plan->buckets);
+    plan->buckets = larger;
+    plan->buckets_room = room;
+    return LNT_OK;
+}
+
+static lnt_status_t build_bucket(void *arg, const lnt_extent_t *extents, size_t n_extents)
+{
+    lnt_plan_t        *plan = arg;
+    lnt_plan_bucket_t *bucket;
+
+    LNT_TRY(grow_buckets(plan));
+    bucket = &plan->buckets[plan->n_buckets];
+    bucket->extents = lnt_calloc(n_extents, sizeof(*extents), "extents of a bucket");
+    if (bucket->extents == NULL) return LNT_ERR_NO_MEMORY;
+    plan->n_buckets++;
+    for (size_t i = 0; i < n_extents; i++) {
+        lnt_plan_tensor_t *tensor = &plan->tensors[extents[i].tensor];
+        if (extents[i].count == 0) continue;
+        bucket->extents[bucket->n_extents++] = extents[i];
+        if (extents[i].offset == 0) tensor->first_bucket = plan->n_buckets - 1;
+        tensor->end_bucket = plan->n_buckets;
+    }
+    return visit_bucket(plan, plan->n_buckets - 1, bucket->extents, bucket->n_extents, build_exchange, plan);
+}
+
+static lnt_status_t build_workspace(lnt_plan_t *plan)
+{
+    size_t n_graphs = (size_t)plan->n_buckets * plan->n_programs, bytes = 0;
+
+    plan->graphs = lnt_calloc(n_graphs, sizeof(*plan->graphs), "graphs of a step");
+    plan->ready = lnt_calloc(n_graphs, sizeof(*plan->ready), "ready flags of a step");
+    plan->scratch = lnt_alloc_aligned(LNT_SPAN_MAX * sizeof(float), "commit scratch");
+    if (plan->graphs == NULL || plan->ready == NULL || plan->scratch == NULL) return LNT_ERR_NO_MEMORY;
+    if (!plan->accumulate) return LNT_OK;
+    if (!lnt_size_mul(plan->n_elems, sizeof(float), &bytes)) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "plan too large");
+    plan->accumulator = lnt_alloc_aligned(bytes, "gradient accumulator");
+    return plan->accumulator != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+}
+
+lnt_status_t lnt_plan_build(lnt_plan_t *plan)
+{
+    plan->sources = lnt_calloc(plan->n_tensors, sizeof(*plan->sources), "gradient sources");
+    if (plan->sources == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t t = 0; t < plan->n_tensors; t++) plan->tensors[t].first_bucket = plan->tensors[t].end_bucket = 0;
+    LNT_TRY(lnt_plan_predict(plan, &plan->memory));
+    LNT_TRY(cut_buckets(plan, build_bucket, plan));
+    return build_workspace(plan);
+}
+
+void lnt_plan_unbuild(lnt_plan_t *plan)
+{
+    for (uint32_t b = 0; b < plan->n_buckets; b++) {
+        for (uint32_t p = 0; p < LNT_PROGRAMS_MAX; p++) lnt_exchange_destroy(plan->buckets[b].exchange[p]);
+        lnt_free(plan->buckets[b].extents);
+    }
+    if (plan->reserved_tasks != 0) lnt_exec_unreserve(plan->comm->exec, plan->reserved_tasks);
+    lnt_free(plan->buckets);
+    lnt_free(plan->sources);
+    lnt_free(plan->accumulator);
+    lnt_free(plan->scratch);
+    lnt_free(plan->graphs);
+    lnt_free((void *)plan->ready);
+    plan->buckets = NULL;
+    plan->sources = NULL;
+    plan->accumulator = plan->scratch = NULL;
+    plan->graphs = NULL;
+    plan->ready = NULL;
+    plan->n_buckets = plan->buckets_room = 0;
+    plan->reserved_tasks = 0;
+}
+
+lnt_status_t lnt_plan_commit(lnt_plan_t *plan)
+{
+    lnt_status_t status;
+    uint32_t     block;
+
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_COMMIT));
+    LNT_TRY(lnt_plan_agree(plan, lnt_plan_check_grids(plan, &block)));
+    LNT_TRY(compare_layout(plan));
+    set_hashes(plan);
+    LNT_TRY_GOTO(status, lnt_plan_agree(plan, lnt_plan_build(plan)), err_unbuild);
+    LNT_TRY_GOTO(status, lnt_plan_compare_params(plan), err_unbuild);
+    plan->state = LNT_PLAN_IDLE;
+    return LNT_OK;
+
+err_unbuild:
+    lnt_plan_unbuild(plan);
+    return status;
+}

@@ -1,0 +1,311 @@
+/* A step of a plan: begin, tensor_ready, veto, accumulate, end.
+ *
+ * begin arms one job whose graphs lie bucket by bucket in plan order; tensor_ready counts a bucket down and releases its
+ * graphs at zero. The verdict is the OR of the flags of all frames, equal on all ranks. Nothing allocates.
+ *
+ * A veto must still reach a frame. So one word holds the count of tensors that are not ready and the veto: who makes a tensor ready
+ * takes itself off that word before it may release a bucket, and raises the job's flag if the veto was there already. Then some
+ * bucket starts after the flag, whatever the threads do.
+ */
+#include <stdio.h>
+
+#include "../../kernels/bf16_math.h"
+#include "plan_impl.h"
+
+static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *params)
+{
+    LNT_CHECK_ARG(params != NULL);
+    LNT_CHECK_STRUCT(params);
+    LNT_CHECK_ARG(params->programs != 0 && params->programs >> plan->n_programs == 0);
+    LNT_CHECK_ARG(params->clip >= 0 && params->loss_scale >= 0);
+    if (plan->orphaned) return lnt_error(LNT_ERR_INVALID_USAGE, "make a new plan", "the optimizer of this plan is gone");
+    for (uint32_t t = 0; t < plan->n_tensors; t++) {
+        uint32_t users = 0;
+        for (uint32_t p = 0; p < plan->n_programs; p++) {
+            users += (params->programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], t);
+        }
+        if (users > 1) return lnt_error(LNT_ERR_INVALID_ARG, NULL, "programs of one step share tensor %u", t);
+    }
+    return LNT_OK;
+}
+
+/* Its gradient travels in this step, so a frame leaves only after it is ready. */
+static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
+{
+    if (plan->tensors[tensor].params.count == 0) return false;
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        if ((programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], tensor)) return true;
+    }
+    return false;
+}
+
+/* The one factor, evaluated from the left in f64, rounded once. */
+static float step_factor(const lnt_plan_t *plan, const lnt_step_params_t *params)
+{
+    double clip = params->clip != 0 ? params->clip : 1.0, loss_scale = params->loss_scale != 0 ? params->loss_scale : 1.0;
+    double micro_steps = params->micro_steps != 0 ? params->micro_steps : 1;
+
+    return (float)((double)plan->comm->topo->n_nodes / plan->comm->n_ranks * clip / loss_scale / micro_steps);
+}
+
+static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
+{
+    float    server_factor = (float)(1.0 / plan->comm->topo->n_nodes);
+    uint32_t n_graphs = 0;
+
+    for (uint32_t b = 0; b < plan->n_buckets; b++) {
+        lnt_plan_bucket_t *bucket = &plan->buckets[b];
+        bucket->first_graph = n_graphs;
+        for (uint32_t p = 0; p < plan->n_programs; p++) {
+            lnt_exchange_t *exchange = bucket->exchange[p];
+            if ((programs >> p & 1u) == 0 || exchange == NULL) continue;
+            lnt_exchange_prepare(exchange, factor, server_factor);
+            plan->graphs[n_graphs++] = lnt_exchange_graph(exchange);
+        }
+        bucket->end_graph = n_graphs;
+        atomic_store_explicit(&bucket->waiting, (uint32_t)bucket->n_extents, memory_order_relaxed);
+    }
+    plan->job.n_graphs = n_graphs;
+}
+
+lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
+{
+    lnt_job_t *job;
+    uint64_t   unready = 0;
+
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_BEGIN));
+    LNT_TRY(check_step(plan, params));
+    for (uint32_t t = 0; t < plan->n_tensors; t++) {
+        lnt_plan_tensor_t *tensor = &plan->tensors[t];
+        plan->sources[t] = (lnt_source_t){.values = NULL, .dtype = tensor->params.grad_dtype};
+        if (tensor->accumulated) plan->sources[t].accumulated = plan->accumulator + tensor->base;
+        tensor->travels = travels(plan, t, params->programs);
+        unready += tensor->travels;
+        atomic_store_explicit(&tensor->ready, 0, memory_order_relaxed);
+    }
+    list_graphs(plan, params->programs, step_factor(plan, params));
+    atomic_store_explicit(&plan->unready, unready, memory_order_relaxed);
+    plan->step_programs = params->programs;
+    job = &plan->job;
+    job->graphs = plan->graphs;
+    job->ready = plan->ready;
+    job->sequence = plan->comm->sequence++;
+    job->layout_hash = plan->plan_hash;
+    job->hyper_hash = params->hyper_hash;
+    job->flags = 0;
+    job->status = LNT_OK;
+    atomic_store_explicit(&job->raised, 0, memory_order_relaxed);
+    (void)snprintf(job->what, sizeof(job->what), "step %llu of plan", (unsigned long long)plan->stats.transactions);
+    plan->state = LNT_PLAN_STEP;
+    if (job->n_graphs != 0) lnt_exec_post(plan->comm->exec, job);
+    return LNT_OK;
+}
+
+/* The bucket's graphs may start once all its tensors are ready. */
+static void count_down(lnt_plan_t *plan, const lnt_plan_tensor_t *tensor)
+{
+    for (uint32_t b = tensor->first_bucket; b < tensor->end_bucket; b++) {
+        lnt_plan_bucket_t *bucket = &plan->buckets[b];
+        if (atomic_fetch_sub_explicit(&bucket->waiting, 1, memory_order_acq_rel) != 1) continue;
+        for (uint32_t g = bucket->first_graph; g < bucket->end_graph; g++) lnt_job_ready(plan->comm->exec, &plan->job, g);
+    }
+}
+
+static void make_ready(lnt_plan_t *plan, uint32_t number, const void *grad)
+{
+    const lnt_plan_tensor_t *tensor = &plan->tensors[number];
+
+    if (tensor->params.count == 0) return;
+    plan->sources[number].values = grad;
+    if (tensor->travels && (atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
+        atomic_store_explicit(&plan->job.raised, LNT_FRAME_VETO, memory_order_release);
+    }
+    count_down(plan, tensor);
+}
+
+lnt_status_t lnt_plan_tensor_ready(lnt_plan_t *plan, uint32_t tensor, const void *grad, void *stream)
+{
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_READY));
+    LNT_CHECK_ARG(stream == NULL); /* host memory */
+    if (tensor >= plan->n_tensors) {
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor %u of %u", tensor, plan->n_tensors);
+    }
+    if (atomic_exchange_explicit(&plan->tensors[tensor].ready, 1, memory_order_relaxed) != 0) {
+        (void)lnt_error(LNT_ERR_INVALID_USAGE, "call it once per tensor and step", "tensor \"%s\" is ready already",
+                        plan->tensors[tensor].params.name);
+        lnt_error_mutable()->tensor = tensor;
+        return LNT_ERR_INVALID_USAGE;
+    }
+    make_ready(plan, tensor, grad);
+    return LNT_OK;
+}
+
+lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
+{
+    uint64_t unready;
+
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_VETO));
+    unready = atomic_load_explicit(&plan->unready, memory_order_relaxed);
+    do {
+        if ((unready & ~LNT_PLAN_VETOED) == 0) {
+            return lnt_error(LNT_ERR_INVALID_USAGE, "veto before the last lnt_plan_tensor_ready of the step",
+                             "all gradients are on their way: no frame could carry the veto");
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&plan->unready, &unready, unready | LNT_PLAN_VETOED, memory_order_acq_rel,
+                                                    memory_order_relaxed));
+    return LNT_OK;
+}
+
+lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *grad)
+{
+    lnt_plan_tensor_t *tensor;
+    float             *sum;
+
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ACCUMULATE));
+    if (plan->accumulator == NULL) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "set lnt_plan_params_t.accumulate", "the plan has no accumulator");
+    }
+    if (number >= plan->n_tensors) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor %u of %u", number, plan->n_tensors);
+    tensor = &plan->tensors[number];
+    LNT_CHECK_ARG(grad != NULL || tensor->params.count == 0);
+    sum = plan->accumulator + tensor->base;
+    for (uint64_t i = 0; i < tensor->params.count; i++) {
+        float value = tensor->params.grad_dtype == LNT_BF16 ? lnt_bf16_value(((const uint16_t *)grad)[i]) : ((const float *)grad)[i];
+        sum[i] = tensor->accumulated ? sum[i] + value : value;
+    }
+    tensor->accumulated = true;
+    return LNT_OK;
+}
+
+/* ---- end ---- */
+
+/* Calls visit for every run of one exchange, with its decoded values in plan->scratch. */
+static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket, lnt_exchange_t *exchange)
+{
+    const lnt_stage_t *stage = &plan->programs[number].stage;
+    const lnt_grid_t  *grid = lnt_exchange_grid(exchange);
+    lnt_range_t        all = {0, grid->n_blocks};
+
+    for (uint64_t block = 0; block < all.end;) {
+        lnt_range_t piece = lnt_layout_segment(grid, all, block, LNT_SPAN_MAX);
+        uint64_t    begin = lnt_grid_pos(grid, piece.begin), end = lnt_grid_pos(grid, piece.end);
+        lnt_exchange_read(exchange, begin, end - begin, plan->scratch);
+        for (uint64_t pos = begin; pos < end;) {
+            lnt_run_t  run = lnt_layout_run(grid, pos, end);
+            lnt_span_t span = {.tensor = run.tensor, .bucket = bucket, .offset = run.offset, .count = run.count};
+            stage->consume(stage->arg, &span, plan->scratch + (pos - begin),
+                           plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos));
+            pos += run.count;
+        }
+        block = piece.end;
+    }
+}
+
+/* The next forward needs the tensors registered last first: buckets in reverse. */
+static void commit_pass(lnt_plan_t *plan)
+{
+    uint64_t start = lnt_now_ns();
+
+    for (uint32_t b = plan->n_buckets; b-- > 0;) {
+        for (uint32_t p = 0; p < plan->n_programs; p++) {
+            lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
+            if ((plan->step_programs >> p & 1u) == 0 || exchange == NULL) continue;
+            consume_exchange(plan, p, b, exchange);
+            lnt_exchange_commit(exchange);
+        }
+    }
+    plan->stats.commit_ns += lnt_now_ns() - start;
+}
+
+static lnt_status_t survey(lnt_plan_t *plan)
+{
+    lnt_status_t status = LNT_OK;
+
+    plan->surveying = true;
+    for (uint32_t p = 0; p < plan->n_programs && status >= 0; p++) {
+        const lnt_stage_t *stage = &plan->programs[p].stage;
+        if ((plan->step_programs >> p & 1u) != 0 && stage->survey != NULL) status = stage->survey(stage->arg, plan, p);
+    }
+    plan->surveying = false;
+    return status;
+}
+
+static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
+{
+    plan->stats.skipped++;
+    plan->stats.skipped_in_a_row++;
+    if (plan->stats.skipped_in_a_row < plan->max_skips) return why;
+    return lnt_error(LNT_ERR_DIVERGED, "lower the learning rate or the loss scale, look for bad input; LINNET_MAX_SKIPS sets the limit",
+                     "%llu steps in a row were skipped, the last one because of %s",
+                     (unsigned long long)plan->stats.skipped_in_a_row,
+                     why == LNT_SKIPPED_VETO ? "a veto" : "a non-finite value");
+}
+
+/* Waits for the exchange. LNT_OK: all frames are here. */
+static lnt_status_t wait_frames(lnt_plan_t *plan)
+{
+    uint64_t     start = lnt_now_ns();
+    lnt_status_t status;
+
+    if (plan->job.n_graphs == 0) return LNT_OK;
+    status = lnt_comm_wait_job(plan->comm, &plan->job);
+    plan->stats.exposed_ns += lnt_now_ns() - start;
+    return status;
+}
+
+lnt_status_t lnt_plan_end(lnt_plan_t *plan)
+{
+    lnt_status_t   status;
+    const uint32_t check_every = plan != NULL ? plan->comm->context->config.check_every : 0;
+
+    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_END));
+    for (uint32_t t = 0; t < plan->n_tensors; t++) {
+        if (atomic_exchange_explicit(&plan->tensors[t].ready, 1, memory_order_relaxed) == 0) make_ready(plan, t, NULL);
+    }
+    status = wait_frames(plan);
+    plan->state = LNT_PLAN_IDLE;
+    if (status < 0) return status;
+    for (uint32_t t = 0; t < plan->n_tensors; t++) plan->tensors[t].accumulated = false;
+    plan->stats.transactions++;
+    if ((plan->job.flags & LNT_FRAME_VETO) != 0) return skip(plan, LNT_SKIPPED_VETO);
+    if ((plan->job.flags & LNT_FRAME_POISONED) != 0) return skip(plan, LNT_SKIPPED_NONFINITE);
+    plan->state = LNT_PLAN_STEP; /* survey may read */
+    status = survey(plan);
+    plan->state = LNT_PLAN_IDLE;
+    if (status < 0) return status;
+    commit_pass(plan);
+    plan->stats.committed++;
+    plan->stats.skipped_in_a_row = 0;
+    if (check_every != 0 && plan->stats.committed % check_every == 0) return lnt_plan_compare_params(plan);
+    return LNT_OK;
+}
+
+/* ---- reading decoded values ---- */
+
+/* The part of one extent of a bucket that lies in [offset, end) of its tensor. */
+static void read_extent(const lnt_exchange_t *exchange, size_t i, uint64_t offset, uint64_t end, float *out)
+{
+    const lnt_grid_t   *grid = lnt_exchange_grid(exchange);
+    const lnt_extent_t *extent = &grid->extents[i];
+    uint64_t            begin = extent->offset > offset ? extent->offset : offset;
+    uint64_t            stop = extent->offset + extent->count < end ? extent->offset + extent->count : end;
+
+    if (begin < stop) lnt_exchange_read(exchange, grid->pos[i] + (begin - extent->offset), stop - begin, out + (begin - offset));
+}
+
+lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count, float *out)
+{
+    LNT_CHECK_ARG(plan != NULL && out != NULL);
+    if (!plan->surveying) return lnt_error(LNT_ERR_INVALID_USAGE, NULL, "lnt_plan_read is legal inside survey only");
+    LNT_CHECK_ARG(program < plan->n_programs && (plan->step_programs >> program & 1u) != 0);
+    LNT_CHECK_ARG(tensor < plan->n_tensors && !plan->programs[program].packed);
+    LNT_CHECK_ARG(offset <= plan->tensors[tensor].params.count && count <= plan->tensors[tensor].params.count - offset);
+    for (uint32_t b = plan->tensors[tensor].first_bucket; b < plan->tensors[tensor].end_bucket; b++) {
+        const lnt_exchange_t *exchange = plan->buckets[b].exchange[program];
+        if (exchange == NULL) continue;
+        for (size_t i = 0; i < lnt_exchange_grid(exchange)->n_extents; i++) {
+            if (lnt_exchange_grid(exchange)->extents[i].tensor == tensor) read_extent(exchange, i, offset, offset + count, out);
+        }
+    }
+    return LNT_OK;
+}
