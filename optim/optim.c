@@ -1,0 +1,199 @@
+/* Optimizer objects: creation, groups, scaling, destruction. The algorithm itself is behind the row. */
+#include <math.h>
+#include <string.h>
+
+#include "optim_impl.h"
+
+enum { ALIGN_ELEMS = 16 };
+
+void lnt_group_defaults(lnt_group_t *group)
+{
+    *group = (lnt_group_t){.struct_size = sizeof(*group), .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+}
+
+static lnt_status_t check_group(uint32_t number, const lnt_group_t *group)
+{
+    LNT_CHECK_STRUCT(group);
+    if (isfinite(group->lr) && group->beta1 >= 0 && group->beta1 < 1 && group->beta2 >= 0 && group->beta2 < 1 &&
+        isfinite(group->eps) && (float)group->eps > 0 && isfinite(group->weight_decay)) {
+        return LNT_OK;
+    }
+    return lnt_error(LNT_ERR_INVALID_ARG, "betas lie in [0, 1), eps is above 0, all values are finite",
+                     "group %u: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g", number, group->lr, group->beta1, group->beta2,
+                     group->eps, group->weight_decay);
+}
+
+static const lnt_optim_row_t *find_row(const char *name)
+{
+    const lnt_optim_row_t *row = lnt_optim_row_by_name(name);
+    const char            *nearest;
+    size_t                 n = 0;
+
+    if (row != NULL) return row;
+    while (lnt_optim_list()[n] != NULL) n++;
+    nearest = lnt_nearest_name(name, lnt_optim_list(), n);
+    (void)lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"%s%s%s", name,
+                    nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
+    return NULL;
+}
+
+static lnt_status_t copy_groups(lnt_optim_t *optim, const lnt_optim_params_t *params)
+{
+    lnt_group_t defaults;
+
+    lnt_group_defaults(&defaults);
+    optim->n_groups = params->groups != NULL ? params->n_groups : 1;
+    LNT_CHECK_ARG(optim->n_groups != 0);
+    for (uint32_t g = 0; params->groups != NULL && g < params->n_groups; g++) LNT_TRY(check_group(g, &params->groups[g]));
+    optim->groups = lnt_plan_alloc(optim->n_groups * sizeof(*optim->groups), "optimizer groups");
+    if (optim->groups == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        optim->groups[g].values = params->groups != NULL ? params->groups[g] : defaults;
+        optim->groups[g].power1 = optim->groups[g].power2 = 1.0;
+    }
+    return LNT_OK;
+}
+
+static lnt_status_t list_tensors(lnt_optim_t *optim)
+{
+    lnt_plan_info_t info = {.struct_size = sizeof(info)};
+
+    LNT_TRY(lnt_plan_get_info(optim->plan, &info));
+    optim->n_tensors = info.n_tensors;
+    optim->n_elems = info.n_elems;
+    optim->tensors = lnt_plan_alloc(info.n_tensors * sizeof(*optim->tensors), "optimizer tensors");
+    if (optim->tensors == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t t = 0; t < info.n_tensors; t++) {
+        lnt_tensor_params_t params;
+        LNT_TRY(lnt_plan_get_tensor(optim->plan, t, &params));
+        if (params.group >= optim->n_groups) {
+            return lnt_error(LNT_ERR_INVALID_ARG, "pass one lnt_group_t per group in lnt_optim_params_t.groups",
+                             "tensor \"%s\" is in group %u, there are %u", params.name, params.group, optim->n_groups);
+        }
+        optim->tensors[t] = (lnt_optim_tensor_t){optim->room, params.count, params.group, lnt_plan_master(optim->plan, t)};
+        optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    }
+    return LNT_OK;
+}
+
+static lnt_status_t allocate_state(lnt_optim_t *optim)
+{
+    size_t floats = optim->room * sizeof(float);
+
+    optim->m = lnt_plan_alloc(floats, "first moments");
+    if (optim->m == NULL) return LNT_ERR_NO_MEMORY;
+    optim->v = lnt_plan_alloc(floats, "second moments");
+    if (optim->v == NULL) return LNT_ERR_NO_MEMORY;
+    if (optim->options.clip != 0) {
+        optim->scratch = lnt_plan_alloc(LNT_SPAN_MAX * sizeof(float), "scratch for norms");
+        if (optim->scratch == NULL) return LNT_ERR_NO_MEMORY;
+    }
+    if (!optim->row->freezes) return LNT_OK;
+    optim->denominator = lnt_plan_alloc(floats, "frozen denominators");
+    if (optim->denominator == NULL) return LNT_ERR_NO_MEMORY;
+    optim->dead = lnt_plan_alloc(optim->room, "mask of dead coordinates");
+    return optim->dead != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+}
+
+static void free_optim(lnt_optim_t *optim)
+{
+    lnt_plan_free(optim->groups);
+    lnt_plan_free(optim->tensors);
+    lnt_plan_free(optim->m);
+    lnt_plan_free(optim->v);
+    lnt_plan_free(optim->denominator);
+    lnt_plan_free(optim->dead);
+    lnt_plan_free(optim->scratch);
+    lnt_plan_free(optim);
+}
+
+static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
+{
+    const char *text = params->options != NULL ? params->options : "";
+
+    optim->loss_scale = 1.0;
+    optim->micro_steps = 1;
+    optim->clip_factor = 1.0;
+    LNT_TRY(lnt_config_defaults(optim->row->options, &optim->options));
+    LNT_TRY(lnt_config_from_text(optim->row->options, optim->row->name, text, &optim->options));
+    if (optim->row->check != NULL) LNT_TRY(optim->row->check(&optim->options));
+    LNT_TRY(copy_groups(optim, params));
+    LNT_TRY(list_tensors(optim));
+    LNT_TRY(allocate_state(optim));
+    return optim->row->add_programs(optim);
+}
+
+lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params, lnt_optim_t **optim_p)
+{
+    const lnt_optim_row_t *row;
+    lnt_optim_t           *optim;
+    lnt_status_t           status;
+
+    LNT_CHECK_ARG(plan != NULL && params != NULL && optim_p != NULL);
+    LNT_CHECK_STRUCT(params);
+    LNT_CHECK_ARG(params->algorithm != NULL);
+    row = find_row(params->algorithm);
+    if (row == NULL) return LNT_ERR_INVALID_ARG;
+    LNT_TRY(lnt_plan_attach(plan));
+    optim = lnt_plan_alloc(sizeof(*optim), "optimizer");
+    if (optim == NULL) {
+        status = LNT_ERR_NO_MEMORY;
+        goto err_detach;
+    }
+    optim->plan = plan;
+    optim->row = row;
+    LNT_TRY_GOTO(status, fill(optim, params), err_free);
+    *optim_p = optim;
+    return LNT_OK;
+
+err_free:
+    free_optim(optim);
+err_detach:
+    lnt_plan_detach(plan);
+    return status;
+}
+
+lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)
+{
+    if (optim == NULL) return LNT_OK;
+    if (optim->in_step && lnt_comm_async_error(lnt_plan_comm(optim->plan), NULL) == LNT_OK) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "the optimizer is in a step");
+    }
+    lnt_plan_detach(optim->plan);
+    free_optim(optim);
+    return LNT_OK;
+}
+
+static lnt_status_t check_between_steps(const lnt_optim_t *optim, const char *call)
+{
+    if (!optim->in_step) return LNT_OK;
+    return lnt_error(LNT_ERR_INVALID_USAGE, "call it between lnt_optim_end and lnt_optim_begin", "%s: the optimizer is in a step", call);
+}
+
+lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_group_t *values)
+{
+    LNT_CHECK_ARG(optim != NULL && values != NULL && group < optim->n_groups);
+    LNT_TRY(check_between_steps(optim, "lnt_optim_set_group"));
+    LNT_TRY(check_group(group, values));
+    if (values->non_freeze != optim->groups[group].values.non_freeze) {
+        return lnt_error(LNT_ERR_INVALID_ARG, "non_freeze is fixed at creation", "group %u: non_freeze cannot change", group);
+    }
+    optim->groups[group].values = *values;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_group_t *values_p)
+{
+    LNT_CHECK_ARG(optim != NULL && values_p != NULL && group < optim->n_groups);
+    *values_p = optim->groups[group].values;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps)
+{
+    LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale > 0 && micro_steps >= 1);
+    LNT_TRY(check_between_steps(optim, "lnt_optim_set_scaling"));
+    optim->loss_scale = loss_scale;
+    optim->micro_steps = micro_steps;
+    return LNT_OK;
+}

@@ -1,0 +1,126 @@
+/* Internals shared by the files of optim/. An optimizer is a client of the public plan and stage interfaces.
+ *
+ * What an algorithm is: a row (optim_table.c) with options, exchange programs and a table of phases; the phase of the
+ * next step is a pure function of a few counters. Moments exist in full on every rank and are written in the commit pass only.
+ */
+#ifndef LNT_OPTIM_IMPL_H
+#define LNT_OPTIM_IMPL_H
+
+#include <linnet/optim.h>
+#include <linnet/stage.h>
+
+#include "../kernels/codec.h"
+#include "../src/base/config.h"
+#include "../src/base/error.h"
+#include "adam_math.h"
+
+/* Options of all algorithms; a row's table says which of them it has. */
+typedef enum lnt_feedback { LNT_FEEDBACK_FULL, LNT_FEEDBACK_WORKER, LNT_FEEDBACK_NONE } lnt_feedback_t;
+
+typedef struct lnt_optim_options {
+    uint64_t freeze_step;
+    int      codec;          /* index into lnt_exchange_codec_words; of the warm-up where there is one */
+    uint32_t codec_block;    /* 0: see docs/optimizers.md */
+    uint32_t block;          /* of signs, norms and the test for dead coordinates */
+    double   clip;           /* 0: off */
+    int      scale_rule;     /* lnt_scale_rule_t */
+    bool     compression;
+    int      error_feedback; /* lnt_feedback_t */
+    double   max_dead_share;
+} lnt_optim_options_t;
+
+extern const char *const lnt_exchange_codec_words[];
+
+/* What a phase may depend on. */
+typedef struct lnt_phase_stats {
+    uint64_t committed; /* steps */
+    bool     frozen;    /* the freeze has happened */
+    bool     compression;
+} lnt_phase_stats_t;
+
+typedef struct lnt_phase_row {
+    lnt_phase_t phase;
+    bool (*may_enter)(const lnt_phase_stats_t *stats);
+    uint32_t programs; /* bit mask of what a step runs */
+} lnt_phase_row_t;
+
+typedef struct lnt_optim_row {
+    const char            *name;
+    const char            *doc;
+    const lnt_cfg_row_t   *options;
+    const lnt_phase_row_t *phases; /* the first that may be entered is the phase; the last always may */
+    bool                   l2_decay; /* decay enters the gradient; else it is decoupled */
+    bool                   freezes;  /* keeps denominators and a mask of dead coordinates */
+    lnt_status_t (*check)(const lnt_optim_options_t *options);
+    lnt_status_t (*add_programs)(lnt_optim_t *optim);
+    lnt_status_t (*committed)(lnt_optim_t *optim); /* after a committed step; NULL: nothing */
+    lnt_status_t (*restored)(lnt_optim_t *optim);  /* after an import; NULL: nothing */
+} lnt_optim_row_t;
+
+const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unknown */
+
+typedef struct lnt_optim_tensor {
+    uint64_t base, count; /* first element in the moments */
+    uint32_t group;
+    float   *x; /* master */
+} lnt_optim_tensor_t;
+
+typedef struct lnt_optim_group {
+    lnt_group_t       values;
+    double            power1, power2;           /* beta^t */
+    double            next_power1, next_power2; /* if this step commits */
+    lnt_adam_consts_t k;                        /* of this step */
+} lnt_optim_group_t;
+
+struct lnt_optim {
+    lnt_plan_t            *plan;
+    const lnt_optim_row_t *row;
+    lnt_optim_options_t    options;
+    lnt_optim_group_t     *groups;
+    uint32_t               n_groups;
+    lnt_optim_tensor_t    *tensors;
+    uint32_t               n_tensors;
+    uint64_t               n_elems; /* without the gaps of `base` */
+    uint64_t               room;    /* elements in the arrays below, gaps included */
+
+    float   *m, *v;
+    float   *denominator; /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
+    uint8_t *dead;        /* 1 = dead; NULL unless row->freezes */
+    float   *scratch;     /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+
+    uint32_t norm_block; /* grid of partial sums */
+    uint32_t read_block; /* grid on which the gradient program can be read */
+    double   loss_scale;
+    uint32_t micro_steps;
+    bool     in_step;
+    bool     frozen;
+    uint64_t step, skipped; /* committed, skipped */
+
+    bool   clipped; /* this step's mean gradient is multiplied by clip_scale */
+    float  clip_scale;
+    double grad_norm, clip_factor, next_norm; /* of the last committed step; of the running one */
+    double dead_share, dropped_norm;
+    uint64_t lane_elems;
+};
+
+const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *rows, const lnt_phase_stats_t *stats);
+const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim);
+
+/* Arrays start on 64-byte borders at every tensor. */
+static inline const lnt_optim_tensor_t *lnt_optim_span(const lnt_optim_t *optim, const lnt_span_t *span, uint64_t *at_p)
+{
+    *at_p = optim->tensors[span->tensor].base + span->offset;
+    return &optim->tensors[span->tensor];
+}
+
+/* Plain Adam on a span: consume of warm-up programs and f32 lanes. */
+void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
+/* Norm of the mean gradient and the clip factor; survey of programs whose gradients are clipped. */
+lnt_status_t lnt_adam_survey(void *arg, lnt_plan_t *plan, uint32_t program);
+
+/* Squared norm of a block by the one summation order. */
+double lnt_block_square_sum(const float *values, uint64_t n);
+
+extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
+
+#endif

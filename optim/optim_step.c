@@ -1,0 +1,183 @@
+/* A step of an optimizer over a step of its plan, and what can be asked about it. */
+#include <math.h>
+#include <string.h>
+
+#include "../src/base/hash.h"
+#include "optim_impl.h"
+
+/* Constants of every group as they will be if this step commits. Nothing else changes before the verdict. */
+static void prepare_groups(lnt_optim_t *optim)
+{
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        lnt_optim_group_t *group = &optim->groups[g];
+        const lnt_group_t *values = &group->values;
+        group->next_power1 = group->power1 * values->beta1;
+        group->next_power2 = group->power2 * values->beta2;
+        group->k = (lnt_adam_consts_t){
+            .b1 = (float)values->beta1,
+            .o1 = (float)(1 - values->beta1),
+            .b2 = (float)values->beta2,
+            .o2 = (float)(1 - values->beta2),
+            .i1 = (float)(1 / (1 - group->next_power1)),
+            .i2 = (float)(1 / (1 - group->next_power2)),
+            .lr = (float)values->lr,
+            .eps = (float)values->eps,
+            .w = optim->row->l2_decay ? 0 : (float)(values->lr * values->weight_decay),
+            .l2 = optim->row->l2_decay ? (float)values->weight_decay : 0,
+        };
+    }
+}
+
+static uint64_t hash_f64(uint64_t hash, double value)
+{
+    return lnt_hash64(hash, &value, sizeof(value));
+}
+
+/* All that must be equal on all ranks in this step; it travels in every frame. */
+static uint32_t hyper_hash(const lnt_optim_t *optim)
+{
+    const lnt_optim_options_t *options = &optim->options;
+    uint64_t                   hash = lnt_hash64_text(0, optim->row->name);
+
+    hash = lnt_hash64_u64(hash, options->freeze_step);
+    hash = hash_f64(hash, options->clip);
+    hash = hash_f64(hash, options->max_dead_share);
+    hash = lnt_hash64_u64(hash, (uint64_t)options->error_feedback << 1 | (uint64_t)options->compression);
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        const lnt_group_t *values = &optim->groups[g].values;
+        hash = hash_f64(hash_f64(hash_f64(hash, values->lr), values->beta1), values->beta2);
+        hash = hash_f64(hash_f64(hash, values->eps), values->weight_decay);
+    }
+    hash = lnt_hash64_u64(hash_f64(hash, optim->loss_scale), optim->micro_steps);
+    hash = lnt_hash64_u64(lnt_hash64_u64(hash, optim->step), optim->frozen);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
+{
+    lnt_step_params_t params = {.struct_size = sizeof(params)};
+
+    LNT_CHECK_ARG(optim != NULL);
+    prepare_groups(optim);
+    optim->clipped = false;
+    optim->next_norm = 0;
+    params.programs = lnt_optim_current_phase(optim)->programs;
+    params.loss_scale = optim->loss_scale;
+    params.micro_steps = optim->micro_steps;
+    params.hyper_hash = hyper_hash(optim);
+    LNT_TRY(lnt_plan_begin(optim->plan, &params));
+    optim->in_step = true;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream)
+{
+    LNT_CHECK_ARG(optim != NULL);
+    return lnt_plan_tensor_ready(optim->plan, tensor, grad, stream);
+}
+
+/* For experiments: forget errors after the commit. */
+static lnt_status_t limit_feedback(lnt_optim_t *optim)
+{
+    lnt_error_extent_t extent;
+    lnt_status_t       status = LNT_OK;
+
+    if (optim->options.error_feedback == LNT_FEEDBACK_FULL) return LNT_OK;
+    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) {
+        if (extent.server || optim->options.error_feedback == LNT_FEEDBACK_NONE) {
+            memset(extent.data, 0, extent.count * sizeof(*extent.data));
+        }
+    }
+    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+}
+
+static void advance(lnt_optim_t *optim)
+{
+    optim->step++;
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        optim->groups[g].power1 = optim->groups[g].next_power1;
+        optim->groups[g].power2 = optim->groups[g].next_power2;
+    }
+    optim->grad_norm = optim->next_norm;
+    optim->clip_factor = optim->clipped ? (double)optim->clip_scale : 1.0;
+}
+
+lnt_status_t lnt_optim_end(lnt_optim_t *optim)
+{
+    lnt_status_t status;
+
+    LNT_CHECK_ARG(optim != NULL);
+    status = lnt_plan_end(optim->plan);
+    if (status == LNT_ERR_INVALID_USAGE) return status; /* no step was running */
+    optim->in_step = false;
+    if (status > 0 || status == LNT_ERR_DIVERGED) optim->skipped++;
+    if (status != LNT_OK) return status;
+    advance(optim);
+    LNT_TRY(limit_feedback(optim));
+    return optim->row->committed != NULL ? optim->row->committed(optim) : LNT_OK;
+}
+
+lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads)
+{
+    lnt_status_t ready = LNT_OK, end;
+
+    LNT_CHECK_ARG(optim != NULL && (grads != NULL || optim->n_tensors == 0));
+    LNT_TRY(lnt_optim_begin(optim));
+    for (uint32_t t = 0; t < optim->n_tensors && ready == LNT_OK; t++) ready = lnt_optim_tensor_ready(optim, t, grads[t], NULL);
+    end = lnt_optim_end(optim); /* always, so that the step is over whatever happened */
+    return ready < 0 ? ready : end;
+}
+
+/* ---- queries ---- */
+
+static uint64_t memory_bytes(const lnt_optim_t *optim)
+{
+    uint64_t per_elem = 2 * sizeof(float) + (optim->row->freezes ? sizeof(float) + 1 : 0);
+
+    return optim->room * per_elem + (optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0);
+}
+
+lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p)
+{
+    LNT_CHECK_ARG(optim != NULL && info_p != NULL);
+    LNT_CHECK_STRUCT(info_p);
+    *info_p = (lnt_optim_info_t){.struct_size = sizeof(*info_p),
+                                 .phase = lnt_optim_current_phase(optim)->phase,
+                                 .step = optim->step,
+                                 .skipped = optim->skipped,
+                                 .grad_norm = optim->grad_norm,
+                                 .clip_factor = optim->clip_factor,
+                                 .dead_share = optim->dead_share,
+                                 .dropped_norm = optim->dropped_norm,
+                                 .lane_elems = optim->frozen ? optim->lane_elems : 0,
+                                 .memory_bytes = memory_bytes(optim)};
+    return LNT_OK;
+}
+
+const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, uint32_t tensor)
+{
+    if (optim == NULL || name == NULL || tensor >= optim->n_tensors) return NULL;
+    if (strcmp(name, "exp_avg") == 0) return optim->m + optim->tensors[tensor].base;
+    if (strcmp(name, "exp_avg_sq") == 0) return optim->v + optim->tensors[tensor].base;
+    if (optim->frozen && strcmp(name, "denominator") == 0) return optim->denominator + optim->tensors[tensor].base;
+    if (optim->frozen && strcmp(name, "dead") == 0) return optim->dead + optim->tensors[tensor].base;
+    return NULL;
+}
+
+uint64_t lnt_optim_hash(const lnt_optim_t *optim)
+{
+    uint64_t hash = lnt_hash64_u64(lnt_hash64_text(0, optim->row->name), optim->step);
+
+    for (uint32_t t = 0; t < optim->n_tensors; t++) {
+        const lnt_optim_tensor_t *tensor = &optim->tensors[t];
+        size_t                    bytes = tensor->count * sizeof(float);
+        hash = lnt_hash64(hash, tensor->x, bytes);
+        hash = lnt_hash64(hash, optim->m + tensor->base, bytes);
+        hash = lnt_hash64(hash, optim->v + tensor->base, bytes);
+        if (!optim->frozen) continue;
+        hash = lnt_hash64(hash, optim->denominator + tensor->base, bytes);
+        hash = lnt_hash64(hash, optim->dead + tensor->base, tensor->count);
+    }
+    for (uint32_t g = 0; g < optim->n_groups; g++) hash = hash_f64(hash_f64(hash, optim->groups[g].power1), optim->groups[g].power2);
+    return lnt_hash64_u64(hash, optim->frozen);
+}

@@ -1,0 +1,61 @@
+/* The algorithms: one row each. Names, options, creation and the docs test read this list. */
+#include <string.h>
+
+#include "optim_impl.h"
+
+static const lnt_optim_row_t *const rows[] = {&lnt_adam_row, &lnt_adamw_row, &lnt_onebit_adam_row};
+
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+const char *const lnt_exchange_codec_words[] = {"f32", "bf16", "int8", "sign1", NULL};
+
+const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
+{
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    }
+    return NULL;
+}
+
+const char *const *lnt_optim_list(void)
+{
+    /* In the order of `rows`; a test compares the two. */
+    static const char *const names[N_ROWS + 1] = {"adam", "adamw", "onebit_adam", NULL};
+
+    return names;
+}
+
+lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, lnt_optim_option_t *option_p)
+{
+    const lnt_optim_row_t *row;
+    size_t                 n = 0;
+
+    LNT_CHECK_ARG(algorithm != NULL && option_p != NULL);
+    row = lnt_optim_row_by_name(algorithm);
+    if (row == NULL) return lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"", algorithm);
+    while (n < index && row->options[n].name != NULL) n++;
+    if (row->options[n].name == NULL) return LNT_ERR_OUT_OF_RANGE; /* the end of the list */
+    *option_p = (lnt_optim_option_t){row->options[n].name, row->options[n].default_text, row->options[n].help};
+    return LNT_OK;
+}
+
+const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *phases, const lnt_phase_stats_t *stats)
+{
+    while (!phases->may_enter(stats)) phases++;
+    return phases;
+}
+
+const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim)
+{
+    lnt_phase_stats_t stats = {optim->step, optim->frozen, optim->options.compression};
+
+    return lnt_optim_phase_row(optim->row->phases, &stats);
+}
+
+const char *lnt_phase_name(lnt_phase_t phase)
+{
+    static const char *const names[] = {[LNT_PHASE_WARMUP] = "warmup", [LNT_PHASE_COMPRESSED] = "compressed",
+                                        [LNT_PHASE_PLAIN] = "plain", [LNT_PHASE_FROZEN] = "frozen"};
+
+    return (size_t)phase < sizeof(names) / sizeof(names[0]) ? names[phase] : "unknown";
+}
