@@ -83,7 +83,9 @@ static lnt_status_t read_secret_file(const char *path, char **secret_p)
 
 static int store_gather(void *arg, const void *input, void *output, size_t bytes)
 {
-    return lnt_store_allgather(arg, input, output, bytes) < 0;
+    const lnt_status_t status = lnt_store_allgather(arg, input, output, bytes);
+
+    return status < 0 ? (int)status : 0; /* with its record: it names the rank that is missing */
 }
 
 static void store_destroy(void *arg)

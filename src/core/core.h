@@ -34,6 +34,7 @@ typedef struct lnt_core_config {
 } lnt_core_config_t;
 
 extern const lnt_cfg_row_t lnt_core_config_rows[];
+extern const lnt_cfg_row_t lnt_boot_config_rows[]; /* bootstrap_env.c */
 /* All tables of the library, for docs/config.md, linnet-info and the check for unknown names. */
 const lnt_cfg_table_t *lnt_config_tables(size_t *n_tables_p);
 
@@ -41,9 +42,13 @@ struct lnt_context {
     lnt_core_config_t  config;
     lnt_logger_t      *logger;
     uint32_t           pid;       /* of the creator: calls from a forked child are refused */
-    uint32_t           n_objects; /* communicators alive */
+    _Atomic uint32_t   n_objects; /* communicators alive */
+    lnt_log_config_t   log_config;
     struct lnt_progress *progress;/* the thread, its epoll set, the list of communicators */
 };
+
+/* Entry check of public calls on a context: not NULL, not a forked child; its logger becomes the thread's. */
+lnt_status_t lnt_context_enter(lnt_context_t *context);
 
 /* Communicator. Fields are set by lnt_comm_create and constant afterwards unless marked. */
 struct lnt_comm {
@@ -64,7 +69,6 @@ struct lnt_comm {
     struct lnt_coll_cache *cache; /* one-shot requests; request.c */
     _Atomic uint32_t  failed; /* lnt_status_t of the failure as positive number, 0 = sound */
     lnt_error_info_t  record; /* valid when failed != 0 */
-    _Atomic uint32_t  sleeping; /* doorbell handshake with posting threads */
 };
 
 /* Entry check of every public call on a communicator: forked child, failed communicator (restores its record), logger. */
@@ -74,6 +78,9 @@ lnt_status_t lnt_comm_enter(lnt_comm_t *comm);
  * Bounded by the communicator's timeout without progress. Returns the job's status (group -40 or LNT_OK); adds the time to exposed_ns. */
 lnt_status_t lnt_comm_wait_job(lnt_comm_t *comm, lnt_job_t *job);
 bool         lnt_comm_test_job(lnt_comm_t *comm, lnt_job_t *job); /* true when done */
+
+/* Destroys comm->cache (NULL is legal); called by lnt_comm_destroy, when nothing is in progress any more. Implemented in request.c. */
+void lnt_comm_cache_destroy(lnt_comm_t *comm);
 
 /* All-gather of small equal-sized blobs (set-up of splits, hashes, votes) as an ordinary all-gather of the communicator,
  * in sequence with all other collectives; bounded by the progress timeout. Implemented in request.c. */
