@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,25 @@ static void own_folder(char *folder, size_t size)
     if (slash != NULL && (size_t)(slash - info.dli_fname) + 2 < size) {
         memcpy(folder, info.dli_fname, (size_t)(slash - info.dli_fname) + 1);
         folder[slash - info.dli_fname + 1] = '\0';
+    }
+}
+
+/* Libraries that a module brings along may install fatal-signal handlers when they are loaded (UCX does): the
+ * application's own are put back. */
+static const int guarded_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+enum { N_GUARDED = sizeof(guarded_signals) / sizeof(guarded_signals[0]) };
+
+static void save_signals(struct sigaction saved[N_GUARDED])
+{
+    for (int i = 0; i < N_GUARDED; i++) {
+        sigaction(guarded_signals[i], NULL, &saved[i]);
+    }
+}
+
+static void restore_signals(const struct sigaction saved[N_GUARDED])
+{
+    for (int i = 0; i < N_GUARDED; i++) {
+        sigaction(guarded_signals[i], &saved[i], NULL);
     }
 }
 
@@ -51,9 +71,12 @@ static void *open_module(const char *file, char *why, size_t size)
 
 void *lnt_module_symbol(const char *file, const char *symbol, char *why, size_t size)
 {
-    void *handle = open_module(file, why, size);
-    void *address;
+    struct sigaction saved[N_GUARDED];
+    void *handle, *address;
 
+    save_signals(saved);
+    handle = open_module(file, why, size);
+    restore_signals(saved);
     if (handle == NULL) {
         return NULL;
     }

@@ -1,7 +1,7 @@
 /* Loader of the authentication module. */
 #include "auth.h"
 
-#include <dlfcn.h>
+#include <string.h>
 
 #include "../base/error.h"
 #include "../base/module.h"
@@ -16,7 +16,7 @@ lnt_status_t lnt_auth_load(const lnt_auth_ops_t **ops_p)
         return lnt_error(LNT_ERR_UNSUPPORTED, "install libsodium and rebuild, or unset LINNET_SECRET and stay on loopback",
                          "a secret is set, but the authentication module cannot be loaded: %s", why);
     }
-    *(void **)&get = symbol;
+    memcpy(&get, &symbol, sizeof(get)); /* ISO C has no cast from object to function pointers */
     *ops_p = get();
-    return LNT_OK;
+    return *ops_p != NULL ? LNT_OK : lnt_error(LNT_ERR_SYSTEM, NULL, "libsodium cannot be initialised");
 }

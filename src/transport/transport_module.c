@@ -1,71 +1,33 @@
 /* The ucx row: forwards to liblinnet_ucx.so, which is loaded when somebody asks whether ucx is usable.
  *
  * A module instead of a link dependency, because loading libucp has side effects (it installs signal handlers) that a
- * program which never leaves its host should not get, and because it need not be installed. The module is searched
- * beside this library, then where the dynamic linker searches. It stays loaded: its threads may outlive a communicator.
+ * program which never leaves its host should not get, and because it need not be installed.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../base/module.h"
+#include "host_ops.h"
 #include "transport_rows.h"
-
-static const char *const module_file = "liblinnet_ucx.so";
-static const char *const module_symbol = "lnt_ucx_transport_ops";
-
-typedef const lnt_transport_ops_t *(*module_ops_fn_t)(void);
 
 static pthread_once_t             module_once = PTHREAD_ONCE_INIT;
 static const lnt_transport_ops_t *module_ops; /* NULL: not there, module_why says why */
 static char                       module_why[256];
 
-/* Path of the module beside the file that holds this function; false if that is unknown or too long. */
-static bool sibling_path(char *path, size_t size)
-{
-    Dl_info     info;
-    const char *slash;
-    int         length;
-
-    if ((dladdr(module_file, &info) == 0) || (info.dli_fname == NULL)) {
-        return false;
-    }
-    slash = strrchr(info.dli_fname, '/');
-    if (slash == NULL) {
-        return false;
-    }
-    length = snprintf(path, size, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname, module_file);
-    return (length > 0) && ((size_t)length < size);
-}
-
-static void *open_module(void)
-{
-    char  path[1024];
-    void *handle = NULL;
-
-    if (sibling_path(path, sizeof(path))) {
-        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return (handle != NULL) ? handle : dlopen(module_file, RTLD_NOW | RTLD_LOCAL);
-}
-
 static void load_module(void)
 {
-    void           *handle = open_module();
-    void           *symbol = (handle != NULL) ? dlsym(handle, module_symbol) : NULL;
-    module_ops_fn_t ops;
+    void *symbol = lnt_module_symbol("liblinnet_ucx.so", "lnt_ucx_transport_ops", module_why, sizeof(module_why));
+    lnt_transport_module_fn_t ops;
 
     if (symbol == NULL) {
-        const char *why = dlerror();
-
-        (void)snprintf(module_why, sizeof(module_why), "%s", (why != NULL) ? why : "the module has no ops");
-        if (handle != NULL) {
-            dlclose(handle);
-        }
         return;
     }
     memcpy(&ops, &symbol, sizeof(ops)); /* ISO C has no cast from object to function pointers */
-    module_ops = ops();
+    module_ops = ops(&lnt_host_ops);
+    if (module_ops == NULL) {
+        (void)snprintf(module_why, sizeof(module_why), "the module refuses to work here");
+    }
 }
 
 static bool ucx_usable(char *why, size_t size)
