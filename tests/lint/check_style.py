@@ -65,7 +65,7 @@ def rule_lengths(root):
 
 
 def rule_names(root):
-    shared = {"CMakeLists.txt", "README.md", ".gitignore"}
+    shared = {"CMakeLists.txt", "README.md", "run"}
     apart = ("include/linnet/", "tests/golden/")  # public headers are named by their folder: linnet/codec.h
     places = collections.defaultdict(list)
     for name, path in text_files(root):
