@@ -162,10 +162,10 @@ static lnt_status_t add_program(lnt_optim_t *optim, lnt_program_params_t params,
 
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
+    lnt_program_params_t warm = warm_program(optim);
     uint8_t     *members = lnt_plan_alloc(optim->n_tensors, "members of programs");
     lnt_codec_t  codec;
     lnt_status_t status;
-    lnt_program_params_t warm = warm_program(optim);
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
     LNT_TRY_GOTO(status, lnt_codec_init(&codec, warm.codec.name, warm.codec.block, warm.codec.scale_rule), out);
@@ -232,24 +232,36 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
     return LNT_OK;
 }
 
-/* Dead coordinates stand still: m = v = 0, out of the sign exchange. */
-static lnt_status_t retire_dead(lnt_optim_t *optim, uint32_t number)
+static bool any_dead(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
+{
+    return tensor->count != 0 && memchr(optim->dead + tensor->base, 1, tensor->count) != NULL;
+}
+
+/* Tells the sign program which coordinates take part. */
+static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
     uint8_t                  *mask = optim->dead + tensor->base;
-    lnt_status_t              status = LNT_OK;
-    bool                      any = false;
+    lnt_status_t              status;
 
-    for (uint64_t i = 0; i < tensor->count; i++) {
-        if (!mask[i]) continue;
-        any = true;
-        optim->m[tensor->base + i] = optim->v[tensor->base + i] = 0;
-    }
-    if (!any || !optim->options.compression) return LNT_OK;
+    if (!optim->options.compression || in_lane(optim, number)) return LNT_OK;
+    if (!any) return lnt_plan_set_live(optim->plan, SIGN, number, NULL);
     for (uint64_t i = 0; i < tensor->count; i++) mask[i] = !mask[i]; /* dead -> live, in place: nothing is allocated in a step */
     status = lnt_plan_set_live(optim->plan, SIGN, number, mask);
     for (uint64_t i = 0; i < tensor->count; i++) mask[i] = !mask[i];
     return status;
+}
+
+/* Dead coordinates stand still: m = v = 0, out of the sign exchange. */
+static lnt_status_t retire_dead(lnt_optim_t *optim, uint32_t number)
+{
+    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+
+    if (!any_dead(optim, tensor)) return LNT_OK;
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        if (optim->dead[i]) optim->m[i] = optim->v[i] = 0;
+    }
+    return set_mask(optim, number, true);
 }
 
 /* The calling thread's logger was set by the plan's entry check. */
@@ -306,10 +318,11 @@ static lnt_status_t committed(lnt_optim_t *optim)
     return lnt_onebit_freeze_due(&stats, optim->options.freeze_step) ? freeze(optim) : LNT_OK;
 }
 
-static lnt_status_t restore(lnt_optim_t *optim)
+static lnt_status_t restored(lnt_optim_t *optim)
 {
-    if (!optim->frozen) return LNT_OK;
-    for (uint32_t t = 0; t < optim->n_tensors; t++) LNT_TRY(retire_dead(optim, t));
+    for (uint32_t t = 0; t < optim->n_tensors; t++) {
+        LNT_TRY(set_mask(optim, t, optim->frozen && any_dead(optim, &optim->tensors[t])));
+    }
     return LNT_OK;
 }
 
@@ -330,4 +343,4 @@ const lnt_optim_row_t lnt_onebit_adam_row = {.name = "onebit_adam",
                                              .check = check,
                                              .add_programs = add_programs,
                                              .committed = committed,
-                                             .restored = restore};
+                                             .restored = restored};

@@ -1,0 +1,157 @@
+/* Error feedback on import. Which rank owns an error depends on bucket bytes, so every rank's section goes to all, one rank at a
+ * time, and each picks what it owns now. Every owned element must be found exactly once, or the import is refused.
+ */
+#include <string.h>
+
+#include <linnet/coll.h>
+
+#include "state_format.h"
+
+enum { PIECE_FLOATS = 1 << 20 };
+
+/* Elements this rank owns of the programs in the mask, in the order of the extents. */
+static lnt_status_t count_owned(lnt_optim_t *optim, uint64_t *n_p)
+{
+    lnt_error_extent_t extent;
+    lnt_status_t       status;
+    uint64_t           n = 0;
+
+    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) n += extent.count;
+    if (status != LNT_ERR_OUT_OF_RANGE) return status;
+    *n_p = n;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *errors, uint64_t longest_section)
+{
+    LNT_TRY(count_owned(optim, &errors->n_floats));
+    errors->values = lnt_plan_alloc(errors->n_floats * sizeof(float), "imported errors");
+    errors->seen = lnt_plan_alloc(errors->n_floats, "imported errors, seen");
+    errors->stream = lnt_plan_alloc(longest_section, "errors of one rank");
+    errors->stream_bytes = longest_section;
+    return errors->values != NULL && errors->seen != NULL && errors->stream != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+}
+
+void lnt_state_errors_release(lnt_state_errors_t *errors)
+{
+    lnt_plan_free(errors->values);
+    lnt_plan_free(errors->seen);
+    lnt_plan_free(errors->stream);
+}
+
+/* The part of a saved extent that lies in one owned extent. `at`: first element of the owned one in errors->values. */
+static bool take_part(lnt_state_errors_t *errors, uint64_t at, const lnt_error_extent_t *own, const lnt_state_extent_t *saved,
+                      const uint8_t *data)
+{
+    uint64_t begin = own->offset > saved->offset ? own->offset : saved->offset;
+    uint64_t own_end = own->offset + own->count, saved_end = saved->offset + saved->count;
+    uint64_t end = own_end < saved_end ? own_end : saved_end;
+
+    if (begin >= end) return true;
+    at += begin - own->offset;
+    for (uint64_t i = 0; i < end - begin; i++) {
+        if (errors->seen[at + i]++ != 0) return false;
+    }
+    memcpy(errors->values + at, data + (begin - saved->offset) * sizeof(float), (end - begin) * sizeof(float));
+    return true;
+}
+
+static lnt_status_t take_extent(lnt_optim_t *optim, lnt_state_errors_t *errors, const lnt_state_extent_t *saved, const uint8_t *data)
+{
+    lnt_error_extent_t own;
+    lnt_status_t       status;
+    uint64_t           at = 0;
+
+    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
+        bool same = own.program == saved->program && own.server == (saved->server != 0) && own.codec_worker == saved->codec_worker &&
+                    own.tensor == saved->tensor;
+        if (same && !take_part(errors, at, &own, saved, data)) {
+            return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save", "saved errors of tensor %u overlap", saved->tensor);
+        }
+        at += own.count;
+    }
+    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+}
+
+static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at, uint64_t left)
+{
+    while (left != 0) {
+        lnt_state_extent_t saved;
+        if (left < sizeof(saved)) break;
+        memcpy(&saved, at, sizeof(saved));
+        at += sizeof(saved);
+        left -= sizeof(saved);
+        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 || saved.tensor >= optim->n_tensors ||
+            saved.offset > optim->tensors[saved.tensor].count || saved.count > optim->tensors[saved.tensor].count - saved.offset ||
+            left < lnt_state_padded(saved.count * sizeof(float))) {
+            break;
+        }
+        LNT_TRY(take_extent(optim, errors, &saved, at));
+        at += lnt_state_padded(saved.count * sizeof(float));
+        left -= lnt_state_padded(saved.count * sizeof(float));
+    }
+    return left == 0 ? LNT_OK : lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible list of errors");
+}
+
+/* A section from its rank to all, into errors->stream. */
+static lnt_status_t spread(lnt_comm_t *comm, const lnt_state_errors_t *errors, uint32_t root, uint64_t bytes)
+{
+    float   *words = (float *)(void *)errors->stream;
+    uint64_t n = bytes / sizeof(float);
+
+    for (uint64_t i = 0; i < n; i += PIECE_FLOATS) {
+        LNT_TRY(lnt_broadcast(comm, words + i, n - i < PIECE_FLOATS ? n - i : PIECE_FLOATS, LNT_F32, root, NULL));
+    }
+    return LNT_OK;
+}
+
+lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *mine,
+                                      const uint64_t *section_bytes)
+{
+    lnt_comm_t     *comm = lnt_plan_comm(optim->plan);
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+    lnt_status_t    status = LNT_OK;
+
+    LNT_TRY(lnt_comm_get_info(comm, &info));
+    for (uint32_t r = 0; r < info.n_ranks; r++) {
+        if (r == info.rank && section_bytes[r] != 0) memcpy(errors->stream, mine, section_bytes[r]);
+        LNT_TRY(spread(comm, errors, r, section_bytes[r]));
+        if (status == LNT_OK) status = take_section(optim, errors, programs, errors->stream, section_bytes[r]); /* go on: others wait */
+    }
+    return status;
+}
+
+lnt_status_t lnt_state_errors_check(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
+{
+    lnt_error_extent_t own;
+    lnt_status_t       status;
+    uint64_t           at = 0;
+
+    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
+        uint8_t expected = (programs >> own.program & 1u) != 0;
+        for (uint64_t k = 0; k < own.count; k++) {
+            if (errors->seen[at + k] == expected) continue;
+            return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save, from all ranks",
+                             "no rank has the saved error of tensor %u, element %llu", own.tensor, (unsigned long long)(own.offset + k));
+        }
+        at += own.count;
+    }
+    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+}
+
+lnt_status_t lnt_state_errors_apply(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
+{
+    lnt_error_extent_t own;
+    lnt_status_t       status;
+    uint64_t           at = 0;
+
+    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
+        if ((programs >> own.program & 1u) != 0) {
+            memcpy(own.data, errors->values + at, own.count * sizeof(float));
+        } else {
+            memset(own.data, 0, own.count * sizeof(float));
+        }
+        at += own.count;
+    }
+    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+}

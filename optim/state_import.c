@@ -1,0 +1,167 @@
+/* Import of state: collective, and all or nothing. Bytes are checked, ranks vote, errors are gathered into buffers beside the live ones,
+ * ranks vote again; only then is anything live written, and from there on nothing can fail.
+ */
+#include <string.h>
+
+#include "../src/base/hash.h"
+#include <linnet/coll.h>
+
+#include "state_format.h"
+
+/* What every rank tells in a vote: status, hash of what must be equal, bytes of its errors section. */
+typedef struct vote {
+    int64_t  status;
+    uint64_t common, error_bytes;
+} vote_t;
+
+typedef struct import {
+    lnt_optim_t       *optim;
+    lnt_comm_t        *comm;
+    uint32_t           n_ranks;
+    lnt_state_blob_t   blob;
+    vote_t            *votes;       /* [n_ranks] */
+    uint64_t          *error_bytes; /* [n_ranks] */
+    uint32_t           programs;    /* whose errors the blob holds */
+    lnt_state_errors_t errors;
+} import_t;
+
+static lnt_status_t take_vote(import_t *import, vote_t mine)
+{
+    LNT_TRY(lnt_allgather(import->comm, &mine, import->votes, sizeof(mine) / sizeof(float), LNT_F32, NULL));
+    if (mine.status < 0) return (lnt_status_t)mine.status;
+    for (uint32_t r = 0; r < import->n_ranks; r++) {
+        lnt_status_t status = (lnt_status_t)import->votes[r].status;
+        if (status < 0) {
+            (void)lnt_error(status, "see the error of that rank", "rank %u cannot load its state: %s", r, lnt_status_string(status));
+            lnt_error_mutable()->peer = r;
+            return status;
+        }
+    }
+    return LNT_OK;
+}
+
+/* Parts that are the same on all ranks; the checksums stand for the payloads. */
+static uint64_t hash_common(const lnt_state_blob_t *blob)
+{
+    uint64_t hash = lnt_hash64_u64(0, blob->header.step);
+
+    hash = lnt_hash64_u64(hash, (uint64_t)blob->header.phase << 1 | blob->header.frozen);
+    for (uint32_t id = 0; id < LNT_STATE_ERRORS; id++) hash = lnt_hash64(hash, blob->payload[id], blob->bytes[id]);
+    return hash;
+}
+
+static lnt_status_t check_common(const import_t *import)
+{
+    for (uint32_t r = 1; r < import->n_ranks; r++) {
+        if (import->votes[r].common == import->votes[0].common) continue;
+        return lnt_error(LNT_ERR_STATE_MISMATCH, "give every rank its blob of one and the same save",
+                         "the states of rank 0 and rank %u are not of one save", r);
+    }
+    return LNT_OK;
+}
+
+static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, vote_t *mine)
+{
+    lnt_phase_stats_t stats = {.compression = import->optim->options.compression};
+
+    LNT_TRY(lnt_state_parse(bytes, n, &import->blob));
+    LNT_TRY(lnt_state_check(import->optim, &import->blob));
+    stats.committed = import->blob.header.step;
+    stats.frozen = import->blob.header.frozen != 0;
+    import->programs = lnt_optim_phase_row(import->optim->row->phases, &stats)->programs;
+    mine->common = hash_common(&import->blob);
+    mine->error_bytes = import->blob.bytes[LNT_STATE_ERRORS];
+    return LNT_OK;
+}
+
+/* ---- from here on nothing fails ---- */
+
+static void load_array(const lnt_optim_t *optim, const lnt_state_blob_t *blob, uint32_t id, void *array, size_t size)
+{
+    const uint8_t *from = blob->payload[id];
+
+    if (blob->bytes[id] == 0) return;
+    for (uint32_t t = 0; t < optim->n_tensors; t++) {
+        const lnt_optim_tensor_t *tensor = &optim->tensors[t];
+        void *to = array != NULL ? (void *)((uint8_t *)array + tensor->base * size) : (void *)tensor->x;
+        if (tensor->count != 0) memcpy(to, from, tensor->count * size);
+        from += tensor->count * size;
+    }
+}
+
+static lnt_status_t apply(import_t *import)
+{
+    lnt_optim_t              *optim = import->optim;
+    const lnt_state_blob_t   *blob = &import->blob;
+    const lnt_state_header_t *header = &blob->header;
+
+    load_array(optim, blob, LNT_STATE_MASTERS, NULL, sizeof(float));
+    load_array(optim, blob, LNT_STATE_EXP_AVG, optim->m, sizeof(float));
+    load_array(optim, blob, LNT_STATE_EXP_AVG_SQ, optim->v, sizeof(float));
+    load_array(optim, blob, LNT_STATE_DENOMINATOR, optim->denominator, sizeof(float));
+    load_array(optim, blob, LNT_STATE_DEAD, optim->dead, 1);
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        const uint8_t *powers = blob->payload[LNT_STATE_GROUPS] + 2 * g * sizeof(double);
+        memcpy(&optim->groups[g].power1, powers, sizeof(double));
+        memcpy(&optim->groups[g].power2, powers + sizeof(double), sizeof(double));
+    }
+    optim->step = header->step;
+    optim->skipped = header->skipped;
+    optim->frozen = header->frozen != 0;
+    optim->loss_scale = header->loss_scale;
+    optim->micro_steps = header->micro_steps;
+    optim->grad_norm = header->grad_norm;
+    optim->dead_share = header->dead_share;
+    optim->dropped_norm = header->dropped_norm;
+    for (uint32_t t = 0; t < optim->n_tensors; t++) lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
+    if (optim->row->restored != NULL) LNT_TRY(optim->row->restored(optim));
+    return lnt_state_errors_apply(optim, &import->errors, import->programs);
+}
+
+static lnt_status_t gather_errors(import_t *import)
+{
+    uint64_t     longest = 0;
+    lnt_status_t status;
+
+    for (uint32_t r = 0; r < import->n_ranks; r++) {
+        import->error_bytes[r] = import->votes[r].error_bytes;
+        if (import->error_bytes[r] > longest) longest = import->error_bytes[r];
+    }
+    status = lnt_state_errors_measure(import->optim, &import->errors, longest);
+    LNT_TRY(take_vote(import, (vote_t){.status = status}));
+    status = lnt_state_errors_collect(import->optim, &import->errors, import->programs, import->blob.payload[LNT_STATE_ERRORS],
+                                      import->error_bytes);
+    if (status == LNT_OK) status = lnt_state_errors_check(import->optim, &import->errors, import->programs);
+    return take_vote(import, (vote_t){.status = status});
+}
+
+static lnt_status_t run_import(import_t *import, const void *blob, uint64_t bytes)
+{
+    vote_t mine = {.status = LNT_OK};
+
+    mine.status = read_blob(import, blob, bytes, &mine);
+    LNT_TRY(take_vote(import, mine));
+    LNT_TRY(check_common(import));
+    LNT_TRY(gather_errors(import));
+    return apply(import);
+}
+
+lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes)
+{
+    import_t        import = {.optim = optim};
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+    lnt_status_t    status;
+
+    LNT_CHECK_ARG(optim != NULL && blob != NULL);
+    if (optim->in_step) return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is loaded between steps");
+    import.comm = lnt_plan_comm(optim->plan);
+    LNT_TRY(lnt_comm_get_info(import.comm, &info));
+    import.n_ranks = info.n_ranks;
+    import.votes = lnt_plan_alloc(info.n_ranks * sizeof(*import.votes), "votes");
+    import.error_bytes = lnt_plan_alloc(info.n_ranks * sizeof(*import.error_bytes), "lengths");
+    status = import.votes != NULL && import.error_bytes != NULL ? run_import(&import, blob, bytes) : LNT_ERR_NO_MEMORY;
+    lnt_state_errors_release(&import.errors);
+    lnt_plan_free(import.votes);
+    lnt_plan_free(import.error_bytes);
+    return status;
+}
