@@ -50,7 +50,7 @@ static lnt_status_t fill_place(const lnt_comm_settings_t *settings, lnt_peer_id_
     } else {
         id->node_label = id->host_hash;
     }
-    if (gethostname(id->host, sizeof(id->host)) != 0) strcpy(id->host, "?");
+    if (gethostname(id->host, sizeof(id->host)) != 0) (void)snprintf(id->host, sizeof(id->host), "?");
     id->host[sizeof(id->host) - 1] = '\0';
     return LNT_OK;
 }

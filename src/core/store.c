@@ -25,7 +25,7 @@ struct lnt_store {
     uint32_t    rank, n_ranks;
     uint32_t    timeout_ms;
     uint32_t    refused; /* connections that failed the handshake */
-    lnt_link_t *links;   /* server: one per rank, [0] unused; client: one */
+    lnt_store_link_t *links;   /* server: one per rank, [0] unused; client: one */
     const lnt_auth_ops_t *auth;
     uint8_t     base_key[LNT_AUTH_BYTES];
 };
@@ -169,7 +169,7 @@ static void tell_all(lnt_store_t *store, const char *text)
 {
     for (uint32_t rank = 1; rank < store->n_ranks; rank++) {
         if (store->links[rank].fd >= 0) {
-            lnt_link_send(&store->links[rank], LNT_STORE_ERROR, text, strlen(text), deadline_in(HANDSHAKE_MS));
+            lnt_store_link_send(&store->links[rank], LNT_STORE_ERROR, text, strlen(text), deadline_in(HANDSHAKE_MS));
         }
     }
 }
@@ -193,21 +193,21 @@ static bool hello_fits(const lnt_store_t *store, const lnt_hello_t *hello, char 
 /* Takes one connection. A stranger is dropped and counted; a rank that does not fit ends the start. */
 static lnt_status_t admit(lnt_store_t *store, int fd, uint64_t deadline_ns, bool *joined_p)
 {
-    lnt_link_t link = {.fd = fd, .auth = store->auth, .server = true};
+    lnt_store_link_t link = {.fd = fd, .auth = store->auth, .server = true};
     uint64_t limit = earlier(deadline_ns, deadline_in(HANDSHAKE_MS));
     lnt_hello_t hello;
     char text[TEXT_MAX];
 
     *joined_p = false;
     no_delay(fd);
-    if (lnt_link_handshake_server(&link, store->base_key, &hello, limit) < 0) {
+    if (lnt_store_link_handshake_server(&link, store->base_key, &hello, limit) < 0) {
         store->refused++;
-        lnt_link_close(&link);
+        lnt_store_link_close(&link);
         return LNT_OK;
     }
     if (!hello_fits(store, &hello, text)) {
-        lnt_link_send(&link, LNT_STORE_ERROR, text, strlen(text), limit);
-        lnt_link_close(&link);
+        lnt_store_link_send(&link, LNT_STORE_ERROR, text, strlen(text), limit);
+        lnt_store_link_close(&link);
         tell_all(store, text);
         return lnt_error(LNT_ERR_MISMATCH, "start every rank once, with one WORLD_SIZE and one library", "%s", text);
     }
@@ -257,7 +257,7 @@ static lnt_status_t serve_join(lnt_store_t *store, int listener, uint64_t deadli
         }
     }
     for (uint32_t rank = 1; rank < store->n_ranks; rank++) {
-        lnt_link_send(&store->links[rank], LNT_STORE_WELCOME, NULL, 0, deadline_in(HANDSHAKE_MS));
+        lnt_store_link_send(&store->links[rank], LNT_STORE_WELCOME, NULL, 0, deadline_in(HANDSHAKE_MS));
     }
     return LNT_OK;
 }
@@ -271,7 +271,7 @@ static lnt_status_t serve_allgather(lnt_store_t *store, const void *input, uint8
     for (uint32_t rank = 1; rank < store->n_ranks; rank++) {
         uint32_t type;
         size_t got = 0;
-        lnt_status_t status = lnt_link_receive(&store->links[rank], &type, output + rank * bytes, bytes, &got, deadline_ns);
+        lnt_status_t status = lnt_store_link_receive(&store->links[rank], &type, output + rank * bytes, bytes, &got, deadline_ns);
 
         if (status < 0 || type != LNT_STORE_DATA || got != bytes) {
             snprintf(text, sizeof(text), "rank %u did not take part in the start-up exchange: %s", rank,
@@ -282,7 +282,7 @@ static lnt_status_t serve_allgather(lnt_store_t *store, const void *input, uint8
     }
     for (uint32_t rank = 1; rank < store->n_ranks; rank++) {
         lnt_status_t status =
-            lnt_link_send(&store->links[rank], LNT_STORE_DATA, output, bytes * store->n_ranks, deadline_ns);
+            lnt_store_link_send(&store->links[rank], LNT_STORE_DATA, output, bytes * store->n_ranks, deadline_ns);
         if (status < 0) {
             return lnt_error(status, "look at the log of that rank", "rank %u was lost in the start-up exchange", rank);
         }
@@ -305,7 +305,7 @@ static lnt_status_t await_answer(lnt_store_t *store, uint32_t expected, void *da
     if (buffer == NULL) {
         return LNT_ERR_NO_MEMORY;
     }
-    status = lnt_link_receive(&store->links[0], &type, buffer, room, &got, deadline_ns);
+    status = lnt_store_link_receive(&store->links[0], &type, buffer, room, &got, deadline_ns);
     if (status == LNT_ERR_PEER_LOST && expected == LNT_STORE_WELCOME) {
         status = lnt_error(LNT_ERR_AUTH, "set the same LINNET_SECRET (or none) on every rank",
                            "rank %u: rank 0 closed the connection: another secret, or it failed", store->rank);
@@ -331,7 +331,7 @@ static lnt_status_t join(lnt_store_t *store, const lnt_store_params_t *params, u
 
     LNT_TRY(connect_to_master(params, deadline_ns, &store->links[0].fd));
     store->links[0].auth = store->auth;
-    status = lnt_link_handshake_client(&store->links[0], store->base_key, &hello, deadline_in(2 * HANDSHAKE_MS));
+    status = lnt_store_link_handshake_client(&store->links[0], store->base_key, &hello, deadline_in(2 * HANDSHAKE_MS));
     if (status == LNT_ERR_AUTH || status == LNT_ERR_PEER_LOST) {
         return lnt_error(LNT_ERR_AUTH, "set the same LINNET_SECRET (or none) on every rank",
                          "rank %u: rank 0 and this rank do not have the same secret", store->rank);
@@ -410,7 +410,7 @@ lnt_status_t lnt_store_allgather(lnt_store_t *store, const void *input, void *ou
     if (store->rank == 0) {
         return serve_allgather(store, input, output, bytes);
     }
-    status = lnt_link_send(&store->links[0], LNT_STORE_DATA, input, bytes, deadline_in(store->timeout_ms));
+    status = lnt_store_link_send(&store->links[0], LNT_STORE_DATA, input, bytes, deadline_in(store->timeout_ms));
     if (status < 0) {
         return lnt_error(status, "look at the log of rank 0", "rank %u lost rank 0 in the start-up", store->rank);
     }
@@ -426,7 +426,7 @@ void lnt_store_close(lnt_store_t *store)
     }
     n_links = store->rank == 0 ? store->n_ranks : 1;
     for (uint32_t i = 0; i < n_links; i++) {
-        lnt_link_close(&store->links[i]);
+        lnt_store_link_close(&store->links[i]);
     }
     if (store->auth != NULL) {
         store->auth->wipe(store->base_key, sizeof(store->base_key));

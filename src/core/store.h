@@ -34,16 +34,16 @@ typedef struct lnt_link {
     uint8_t               key[LNT_AUTH_BYTES]; /* of this session */
     uint64_t              sent, received;      /* message counters, part of what is hashed */
     bool                  server;
-} lnt_link_t;
+} lnt_store_link_t;
 
 /* All functions: LNT_OK, or an error without report (the caller names the rank): TIMED_OUT, PEER_LOST (closed), CORRUPT (not
  * the protocol), AUTH. deadline_ns on the clock of lnt_now_ns. */
-lnt_status_t lnt_link_write(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
-lnt_status_t lnt_link_read(int fd, void *data, size_t bytes, uint64_t deadline_ns);
-lnt_status_t lnt_link_send(lnt_link_t *link, uint32_t type, const void *data, size_t bytes, uint64_t deadline_ns);
+lnt_status_t lnt_store_link_write(int fd, const void *data, size_t bytes, uint64_t deadline_ns);
+lnt_status_t lnt_store_link_read(int fd, void *data, size_t bytes, uint64_t deadline_ns);
+lnt_status_t lnt_store_link_send(lnt_store_link_t *link, uint32_t type, const void *data, size_t bytes, uint64_t deadline_ns);
 /* Reads a message of at most `room` bytes into data. */
-lnt_status_t lnt_link_receive(lnt_link_t *link, uint32_t *type_p, void *data, size_t room, size_t *bytes_p, uint64_t deadline_ns);
-void         lnt_link_close(lnt_link_t *link);
+lnt_status_t lnt_store_link_receive(lnt_store_link_t *link, uint32_t *type_p, void *data, size_t room, size_t *bytes_p, uint64_t deadline_ns);
+void         lnt_store_link_close(lnt_store_link_t *link);
 
 enum { LNT_STORE_DATA = 1, LNT_STORE_ERROR = 2, LNT_STORE_WELCOME = 3 };
 
@@ -57,7 +57,7 @@ typedef struct lnt_hello {
 
 /* Both sides of the handshake up to the verdict; on success link->key is the session's. base_key: of the secret. The server accepts any hello that
  * proves itself; what it says is judged afterwards. */
-lnt_status_t lnt_link_handshake_client(lnt_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns);
-lnt_status_t lnt_link_handshake_server(lnt_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns);
+lnt_status_t lnt_store_link_handshake_client(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns);
+lnt_status_t lnt_store_link_handshake_server(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns);
 
 #endif

@@ -43,7 +43,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-lnt_status_t lnt_link_write(int fd, const void *data, size_t bytes, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_write(int fd, const void *data, size_t bytes, uint64_t deadline_ns)
 {
     const uint8_t *at = data;
 
@@ -66,7 +66,7 @@ lnt_status_t lnt_link_write(int fd, const void *data, size_t bytes, uint64_t dea
     return LNT_OK;
 }
 
-lnt_status_t lnt_link_read(int fd, void *data, size_t bytes, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_read(int fd, void *data, size_t bytes, uint64_t deadline_ns)
 {
     uint8_t *at = data;
 
@@ -90,7 +90,7 @@ lnt_status_t lnt_link_read(int fd, void *data, size_t bytes, uint64_t deadline_n
 }
 
 /* Keyed hash of one message: direction and counter make every message of a session different. */
-static void message_mac(const lnt_link_t *link, bool from_server, uint64_t counter, const message_header_t *header,
+static void message_mac(const lnt_store_link_t *link, bool from_server, uint64_t counter, const message_header_t *header,
                         const void *data, uint8_t mac[LNT_AUTH_BYTES])
 {
     uint8_t prefix[sizeof(uint64_t) + sizeof(*header) + 1];
@@ -101,7 +101,7 @@ static void message_mac(const lnt_link_t *link, bool from_server, uint64_t count
     link->auth->mac(link->key, prefix, sizeof(prefix), data, (size_t)header->bytes, mac);
 }
 
-lnt_status_t lnt_link_send(lnt_link_t *link, uint32_t type, const void *data, size_t bytes, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_send(lnt_store_link_t *link, uint32_t type, const void *data, size_t bytes, uint64_t deadline_ns)
 {
     message_header_t header = {.magic = STORE_MAGIC, .type = type, .bytes = bytes};
     uint8_t mac[LNT_AUTH_BYTES] = {0};
@@ -111,22 +111,22 @@ lnt_status_t lnt_link_send(lnt_link_t *link, uint32_t type, const void *data, si
         message_mac(link, link->server, link->sent, &header, data, mac);
     }
     link->sent++;
-    status = lnt_link_write(link->fd, &header, sizeof(header), deadline_ns);
+    status = lnt_store_link_write(link->fd, &header, sizeof(header), deadline_ns);
     if (status == LNT_OK) {
-        status = lnt_link_write(link->fd, mac, sizeof(mac), deadline_ns);
+        status = lnt_store_link_write(link->fd, mac, sizeof(mac), deadline_ns);
     }
-    return status == LNT_OK ? lnt_link_write(link->fd, data, bytes, deadline_ns) : status;
+    return status == LNT_OK ? lnt_store_link_write(link->fd, data, bytes, deadline_ns) : status;
 }
 
-lnt_status_t lnt_link_receive(lnt_link_t *link, uint32_t *type_p, void *data, size_t room, size_t *bytes_p,
+lnt_status_t lnt_store_link_receive(lnt_store_link_t *link, uint32_t *type_p, void *data, size_t room, size_t *bytes_p,
                               uint64_t deadline_ns)
 {
     message_header_t header;
     uint8_t mac[LNT_AUTH_BYTES], expected[LNT_AUTH_BYTES];
-    lnt_status_t status = lnt_link_read(link->fd, &header, sizeof(header), deadline_ns);
+    lnt_status_t status = lnt_store_link_read(link->fd, &header, sizeof(header), deadline_ns);
 
     if (status == LNT_OK) {
-        status = lnt_link_read(link->fd, mac, sizeof(mac), deadline_ns);
+        status = lnt_store_link_read(link->fd, mac, sizeof(mac), deadline_ns);
     }
     if (status < 0) {
         return status;
@@ -134,7 +134,7 @@ lnt_status_t lnt_link_receive(lnt_link_t *link, uint32_t *type_p, void *data, si
     if (header.magic != STORE_MAGIC || header.bytes > room) {
         return LNT_ERR_CORRUPT;
     }
-    status = lnt_link_read(link->fd, data, (size_t)header.bytes, deadline_ns);
+    status = lnt_store_link_read(link->fd, data, (size_t)header.bytes, deadline_ns);
     if (status < 0) {
         return status;
     }
@@ -150,7 +150,7 @@ lnt_status_t lnt_link_receive(lnt_link_t *link, uint32_t *type_p, void *data, si
     return LNT_OK;
 }
 
-void lnt_link_close(lnt_link_t *link)
+void lnt_store_link_close(lnt_store_link_t *link)
 {
     if (link->fd >= 0) {
         close(link->fd);
@@ -162,7 +162,7 @@ void lnt_link_close(lnt_link_t *link)
 }
 
 /* Proof of one side: role, hello (with the client's nonce) and the server's nonce under the secret's key. */
-static void make_proof(const lnt_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
+static void make_proof(const lnt_store_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
                        const uint8_t *server_nonce, uint8_t proof[LNT_AUTH_BYTES])
 {
     uint8_t text[sizeof(*hello) + LNT_STORE_NONCE];
@@ -176,7 +176,7 @@ static void make_proof(const lnt_link_t *link, const uint8_t *base_key, const ch
     link->auth->mac(base_key, role, strlen(role), text, sizeof(text), proof);
 }
 
-static bool proof_holds(const lnt_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
+static bool proof_holds(const lnt_store_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
                         const uint8_t *server_nonce, const uint8_t proof[LNT_AUTH_BYTES])
 {
     uint8_t expected[LNT_AUTH_BYTES];
@@ -193,7 +193,7 @@ typedef struct server_reply {
     uint8_t proof[LNT_AUTH_BYTES];
 } server_reply_t;
 
-lnt_status_t lnt_link_handshake_client(lnt_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_handshake_client(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
 {
     server_reply_t reply;
     uint8_t proof[LNT_AUTH_BYTES];
@@ -205,9 +205,9 @@ lnt_status_t lnt_link_handshake_client(lnt_link_t *link, const uint8_t *base_key
     if (getrandom(hello->nonce, sizeof(hello->nonce), 0) != (ssize_t)sizeof(hello->nonce)) {
         return LNT_ERR_SYSTEM;
     }
-    status = lnt_link_write(link->fd, hello, sizeof(*hello), deadline_ns);
+    status = lnt_store_link_write(link->fd, hello, sizeof(*hello), deadline_ns);
     if (status == LNT_OK) {
-        status = lnt_link_read(link->fd, &reply, sizeof(reply), deadline_ns);
+        status = lnt_store_link_read(link->fd, &reply, sizeof(reply), deadline_ns);
     }
     if (status < 0) {
         return status;
@@ -217,14 +217,14 @@ lnt_status_t lnt_link_handshake_client(lnt_link_t *link, const uint8_t *base_key
     }
     make_proof(link, base_key, "client", hello, reply.nonce, proof);
     make_proof(link, base_key, "session", hello, reply.nonce, link->key);
-    return lnt_link_write(link->fd, proof, sizeof(proof), deadline_ns);
+    return lnt_store_link_write(link->fd, proof, sizeof(proof), deadline_ns);
 }
 
-lnt_status_t lnt_link_handshake_server(lnt_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_handshake_server(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
 {
     server_reply_t reply;
     uint8_t proof[LNT_AUTH_BYTES];
-    lnt_status_t status = lnt_link_read(link->fd, hello, sizeof(*hello), deadline_ns);
+    lnt_status_t status = lnt_store_link_read(link->fd, hello, sizeof(*hello), deadline_ns);
 
     if (status < 0) {
         return status;
@@ -240,9 +240,9 @@ lnt_status_t lnt_link_handshake_server(lnt_link_t *link, const uint8_t *base_key
     }
     make_proof(link, base_key, "server", hello, reply.nonce, reply.proof);
     make_proof(link, base_key, "session", hello, reply.nonce, link->key);
-    status = lnt_link_write(link->fd, &reply, sizeof(reply), deadline_ns);
+    status = lnt_store_link_write(link->fd, &reply, sizeof(reply), deadline_ns);
     if (status == LNT_OK) {
-        status = lnt_link_read(link->fd, proof, sizeof(proof), deadline_ns);
+        status = lnt_store_link_read(link->fd, proof, sizeof(proof), deadline_ns);
     }
     if (status == LNT_OK && !proof_holds(link, base_key, "client", hello, reply.nonce, proof)) {
         status = LNT_ERR_AUTH;
