@@ -54,14 +54,6 @@ static void (*const loaders[LNT_DTYPE_COUNT])(const void *, uint64_t, size_t, fl
     [LNT_BF16] = load_bf16,
 };
 
-/* a += b; n is a multiple of STRIP. */
-static void add_strips(float *restrict a, const float *restrict b, size_t n)
-{
-    for (size_t i = 0; i < n; i += STRIP)
-        for (size_t k = 0; k < STRIP; k++)
-            a[i + k] += b[i + k];
-}
-
 static bool any_nonfinite(const float *a, size_t n)
 {
     uint32_t any = 0;
@@ -134,17 +126,17 @@ static void measure_chunk(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *c
 }
 
 /* Padding coded as live elements and dead ones coded by their +0 must not show. */
-static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_t n, scratch_t *s)
+static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_t n, uint8_t *codes, float *error)
 {
     if (loops->bits >= 8) return; /* +0 has code 0 and error +0 there */
     size_t bytes = (n * loops->bits + 7) / 8;
-    if (n * loops->bits % 8) s->codes[bytes - 1] &= (uint8_t)((1u << (n * loops->bits % 8)) - 1);
+    if (n * loops->bits % 8) codes[bytes - 1] &= (uint8_t)((1u << (n * loops->bits % 8)) - 1);
     if (!live) return;
     for (size_t i = 0; i < n; i++) {
         if (live_bit(live, i)) continue;
         size_t bit = i * loops->bits;
-        s->codes[bit / 8] &= (uint8_t) ~(((1u << loops->bits) - 1) << (bit % 8));
-        s->error[i] = 0.0f;
+        codes[bit / 8] &= (uint8_t) ~(((1u << loops->bits) - 1) << (bit % 8));
+        error[i] = 0.0f;
     }
 }
 
@@ -158,11 +150,12 @@ static void code_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, 
         if (error_out) memcpy(error_out + first, s->a, n * sizeof(*s->a));
         return;
     }
-    const uint8_t *live = in->live ? in->live + first / 8 : NULL;
-    loops->code(s->a, n, scale, s->codes, s->error);
-    clear_codes(loops, live, n, s);
+    bool whole = error_out && n % STRIP == 0; /* nothing is overrun: no detour through scratch */
+    float *error = whole ? error_out + first : s->error;
+    loops->code(s->a, n, scale, s->codes, error);
+    clear_codes(loops, in->live ? in->live + first / 8 : NULL, n, s->codes, error);
     memcpy(codes, s->codes, bytes);
-    if (error_out) memcpy(error_out + first, s->error, n * sizeof(*s->error));
+    if (error_out && !whole) memcpy(error_out + first, error, n * sizeof(*error));
 }
 
 void lnt_ref_measure(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
@@ -237,51 +230,50 @@ void lnt_ref_encode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, co
     }
 }
 
-static void decode_chunk(const lnt_ref_loops_t *loops, const uint8_t *codes, const uint8_t *live, size_t n, float scale,
-                         float *values)
-{
-    loops->decode(codes, n, scale, values);
-    if (live) zero_dead(values, n, live);
-}
-
-static void put_values(float *restrict out, const float *restrict values, size_t n)
-{
-    memcpy(out, values, n * sizeof(*out));
-}
-
 static void add_values(float *restrict acc, const float *restrict values, size_t n)
 {
     size_t whole = n - n % STRIP;
-    add_strips(acc, values, whole);
+    for (size_t i = 0; i < whole; i += STRIP)
+        for (size_t k = 0; k < STRIP; k++)
+            acc[i + k] += values[i + k];
     for (size_t i = whole; i < n; i++)
         acc[i] += values[i];
 }
 
-/* Decode into scratch chunk by chunk and hand each to `deliver`. */
-static void decode_run(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
-                       const uint8_t *codes, uint64_t n, const uint8_t *live, float *out,
-                       void (*deliver)(float *restrict, const float *restrict, size_t))
+/* Through scratch, unless the chunk is whole strips that may be decoded in place. */
+static void decode_chunk(const lnt_ref_loops_t *loops, const uint8_t *codes, const uint8_t *live, size_t n, float scale,
+                         bool add, float *out)
 {
-    alignas(64) float values[LNT_CHUNK + LNT_PAD];
+    alignas(64) float scratch[LNT_CHUNK + LNT_PAD];
+    float *values = add || n % STRIP ? scratch : out;
+    loops->decode(codes, n, scale, values);
+    if (live) zero_dead(values, n, live);
+    if (add)
+        add_values(out, scratch, n);
+    else if (values != out)
+        memcpy(out, values, n * sizeof(*out));
+}
+
+static void decode_run(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
+                       const uint8_t *codes, uint64_t n, const uint8_t *live, bool add, float *out)
+{
     for (uint64_t start = 0, block = 0; start < n; start += cfg->block, block++) {
         uint64_t end = n - start < cfg->block ? n : start + cfg->block;
         float scale = loops->has_scales ? lnt_wire_load_f32(scales + 4 * block) : 0.0f;
-        for (uint64_t i = start; i < end; i += LNT_CHUNK) {
-            size_t count = chunk_size(end - i);
-            decode_chunk(loops, codes + i * loops->bits / 8, live ? live + i / 8 : NULL, count, scale, values);
-            deliver(out + i, values, count);
-        }
+        for (uint64_t i = start; i < end; i += LNT_CHUNK)
+            decode_chunk(loops, codes + i * loops->bits / 8, live ? live + i / 8 : NULL, chunk_size(end - i), scale,
+                         add, out + i);
     }
 }
 
 void lnt_ref_decode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
                     const uint8_t *codes, uint64_t n, const uint8_t *live, float *out)
 {
-    decode_run(loops, cfg, scales, codes, n, live, out, put_values);
+    decode_run(loops, cfg, scales, codes, n, live, false, out);
 }
 
 void lnt_ref_decode_add(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
                         const uint8_t *codes, uint64_t n, const uint8_t *live, float *acc)
 {
-    decode_run(loops, cfg, scales, codes, n, live, acc, add_values);
+    decode_run(loops, cfg, scales, codes, n, live, true, acc);
 }

@@ -54,7 +54,8 @@ typedef struct lnt_codec_ops {
     void (*decode_add)(const lnt_codec_cfg_t *cfg, const uint8_t *scales, const uint8_t *codes, uint64_t n,
                        const uint8_t *live, float *acc);
     /* The two-step form of encode. measure adds a piece to *m (zeroed by the caller); finish turns it into a scale;
-     * encode_scaled codes a piece with that scale (one block, so one scale, whatever cfg->block says). */
+     * encode_scaled codes a piece with that scale (one block, so one scale, whatever cfg->block says).
+     * Pieces start on a multiple of 8 elements. A clean piece of a poisoned block keeps its bits; the scale +0 says zero. */
     void (*measure)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, lnt_measure_t *m);
     float (*finish)(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned);
     void (*encode_scaled)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, float scale, lnt_encode_out_t *out);
