@@ -1,8 +1,8 @@
 /* Fuzz target: any bytes into decode give data or LNT_ERR_CORRUPT, and touch nothing else.
  *
- * Layout of the input: codec number, block / 64 - 1, count (2 bytes), length trim, then the wire. Exact-size heap
- * buffers let the sanitizers see one byte too far. With clang: -fsanitize=fuzzer,address; without:
- * tests/kernel/test_fuzz_decode.c.
+ * Input: codec number, block / 64 - 1, count (2 bytes), length choice, then the wire. Exact-size heap buffers let the
+ * sanitizers see one byte too far. Without libFuzzer: tests/kernel/test_fuzz_decode.c. With it (clang), the library
+ * instrumented too: -DLINNET_FUZZ=ON -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link,address
  */
 #include <stdint.h>
 #include <stdlib.h>
