@@ -22,14 +22,14 @@ bool lnt_mesh_watch(lnt_mesh_t *mesh, int fd, uint32_t events, lnt_watch_t what,
     return epoll_ctl(mesh->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static void on_link(lnt_mesh_t *mesh, lnt_link_t *link, uint32_t events)
+static void on_link(lnt_mesh_t *mesh, lnt_mesh_link_t *link, uint32_t events)
 {
     if (link->state == LNT_LINK_DIALING) {
         lnt_mesh_on_dialed(mesh, link);
         return;
     }
     if ((events & EPOLLOUT) != 0) {
-        lnt_link_flush(mesh, link);
+        lnt_mesh_link_flush(mesh, link);
         lnt_mesh_tell_waiting(mesh, link);
     }
     if ((events & ~(uint32_t)EPOLLOUT) == 0) {
@@ -38,7 +38,7 @@ static void on_link(lnt_mesh_t *mesh, lnt_link_t *link, uint32_t events)
     if (link->state == LNT_LINK_GREETING) {
         lnt_mesh_on_greeting(mesh, link);
     }
-    lnt_link_read(mesh, link); /* nothing unless it is up */
+    lnt_mesh_link_read(mesh, link); /* nothing unless it is up */
 }
 
 static void handle(lnt_mesh_t *mesh, const struct epoll_event *event)
@@ -88,14 +88,14 @@ int lnt_mesh_fd(const lnt_mesh_t *mesh)
 }
 
 /* Everything handed to the network and, for TCP, acknowledged? A reset after close could overtake the rest. */
-static bool link_delivered(const lnt_link_t *link)
+static bool link_delivered(const lnt_mesh_link_t *link)
 {
     int unacknowledged = 0;
 
     if ((link->fd < 0) || link->out_dead) {
         return true;
     }
-    if (lnt_link_pending(link)) {
+    if (lnt_mesh_link_pending(link)) {
         return false;
     }
     return link->local || (ioctl(link->fd, SIOCOUTQ, &unacknowledged) != 0) || (unacknowledged == 0);
@@ -116,10 +116,10 @@ static void say_goodbye(lnt_mesh_t *mesh)
     lnt_msg_header_t header = {.kind = LNT_MSG_GOODBYE};
 
     for (uint32_t i = 0; i < mesh->n_links; i++) {
-        lnt_link_t *link = &mesh->links[i];
+        lnt_mesh_link_t *link = &mesh->links[i];
 
         if ((link->state == LNT_LINK_UP) || (link->state == LNT_LINK_GREETING)) {
-            (void)lnt_link_queue(mesh, link, &header, NULL, NULL);
+            (void)lnt_mesh_link_queue(mesh, link, &header, NULL, NULL);
         }
     }
 }
@@ -150,7 +150,7 @@ void lnt_mesh_close(lnt_mesh_t *mesh, uint32_t linger_ms)
     mesh->closing = true;
     linger(mesh, linger_ms);
     for (uint32_t i = 0; i < mesh->n_links; i++) {
-        lnt_link_close(&mesh->links[i]);
+        lnt_mesh_link_close(&mesh->links[i]);
     }
     lnt_mesh_close_doors(mesh);
     close_if_open(mesh->event);

@@ -40,7 +40,7 @@ static void tune_tcp(int fd)
 }
 
 /* Local peers: the kernel tells when their process ends, even if a child of theirs keeps the socket open. */
-static void watch_process(lnt_mesh_t *mesh, lnt_link_t *link)
+static void watch_process(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct ucred owner;
     socklen_t    bytes = sizeof(owner);
@@ -56,11 +56,11 @@ static void watch_process(lnt_mesh_t *mesh, lnt_link_t *link)
     }
 }
 
-void lnt_mesh_on_pidfd(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_on_pidfd(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
-    lnt_link_read(mesh, link); /* what it said before it died comes first */
+    lnt_mesh_link_read(mesh, link); /* what it said before it died comes first */
     if ((link->state == LNT_LINK_UP) && !link->held) {
-        lnt_link_lost(mesh, link, "its process ended");
+        lnt_mesh_link_lost(mesh, link, "its process ended");
     } else if (link->pidfd >= 0) {
         close(link->pidfd);
         link->pidfd = -1;
@@ -68,7 +68,7 @@ void lnt_mesh_on_pidfd(lnt_mesh_t *mesh, lnt_link_t *link)
     }
 }
 
-static void link_up(lnt_mesh_t *mesh, lnt_link_t *link)
+static void link_up(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     link->state = LNT_LINK_UP;
     link->in_have = 0;
@@ -76,10 +76,10 @@ static void link_up(lnt_mesh_t *mesh, lnt_link_t *link)
         tune_tcp(link->fd);
     }
     watch_process(mesh, link);
-    lnt_link_flush(mesh, link);
+    lnt_mesh_link_flush(mesh, link);
 }
 
-static void queue_hello(lnt_mesh_t *mesh, lnt_link_t *link)
+static void queue_hello(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_hello_t hello = {.magic = hello_magic,
                          .rank = mesh->me.rank,
@@ -88,19 +88,19 @@ static void queue_hello(lnt_mesh_t *mesh, lnt_link_t *link)
 
     link->out_begin = link->out_end = 0;
     link->out_dead = false;
-    lnt_link_queue_bytes(link, &hello, sizeof(hello));
+    lnt_mesh_link_queue_bytes(link, &hello, sizeof(hello));
 }
 
 /* From the side that dials. */
 
-static void redial_later(lnt_link_t *link)
+static void redial_later(lnt_mesh_link_t *link)
 {
-    lnt_link_close(link);
+    lnt_mesh_link_close(link);
     link->state = LNT_LINK_RETRY;
     link->retry_at = lnt_now_ns() + redial_ns;
 }
 
-static socklen_t peer_address(const lnt_mesh_t *mesh, const lnt_link_t *link, struct sockaddr_storage *address)
+static socklen_t peer_address(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link, struct sockaddr_storage *address)
 {
     const lnt_peer_id_t *peer = &mesh->peers[link->peer];
     struct sockaddr_un   local = {.sun_family = AF_UNIX};
@@ -116,42 +116,42 @@ static socklen_t peer_address(const lnt_mesh_t *mesh, const lnt_link_t *link, st
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-static void dial_failed(lnt_mesh_t *mesh, lnt_link_t *link, int error)
+static void dial_failed(lnt_mesh_t *mesh, lnt_mesh_link_t *link, int error)
 {
     if ((error == EAGAIN) || (error == EINTR)) {
         redial_later(link); /* its queue is full: strangers, or many ranks at once */
     } else {
-        lnt_link_lost(mesh, link, (error == ECONNREFUSED) ? "it no longer listens" : strerror(error));
+        lnt_mesh_link_lost(mesh, link, (error == ECONNREFUSED) ? "it no longer listens" : strerror(error));
     }
 }
 
-static void dial(lnt_mesh_t *mesh, lnt_link_t *link)
+static void dial(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct sockaddr_storage address;
     socklen_t               bytes = peer_address(mesh, link, &address);
 
     if (bytes == 0) {
-        lnt_link_lost(mesh, link, "it sits on another host and has no network address (see LINNET_SOCKET_IFNAME there)");
+        lnt_mesh_link_lost(mesh, link, "it sits on another host and has no network address (see LINNET_SOCKET_IFNAME there)");
         return;
     }
     link->fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (link->fd < 0) {
-        lnt_link_lost(mesh, link, strerror(errno));
+        lnt_mesh_link_lost(mesh, link, strerror(errno));
         return;
     }
     queue_hello(mesh, link);
     if (connect(link->fd, (struct sockaddr *)&address, bytes) == 0) {
         link->state = LNT_LINK_GREETING;
-        lnt_link_flush(mesh, link);
+        lnt_mesh_link_flush(mesh, link);
     } else if (errno == EINPROGRESS) {
         link->state = LNT_LINK_DIALING;
-        lnt_link_update_watch(mesh, link);
+        lnt_mesh_link_update_watch(mesh, link);
     } else {
         dial_failed(mesh, link, errno);
     }
 }
 
-void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     int       error = 0;
     socklen_t bytes = sizeof(error);
@@ -164,7 +164,7 @@ void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_link_t *link)
         return;
     }
     link->state = LNT_LINK_GREETING;
-    lnt_link_flush(mesh, link);
+    lnt_mesh_link_flush(mesh, link);
 }
 
 /* Reads towards a hello: true when it is whole; *over_p when the connection ended or cannot become one. */
@@ -180,7 +180,7 @@ static bool read_hello(int fd, lnt_hello_t *hello, size_t *have_p, bool *over_p)
     return (*have_p == sizeof(*hello)) && !*over_p;
 }
 
-void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_hello_t hello = {0};
     bool        over;
@@ -190,7 +190,7 @@ void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_link_t *link)
         if ((hello.rank == link->peer) && (hello.token == mesh->me.mesh_token)) {
             link_up(mesh, link);
         } else {
-            lnt_link_lost(mesh, link, "somebody else answers at its address");
+            lnt_mesh_link_lost(mesh, link, "somebody else answers at its address");
         }
         return;
     }
@@ -253,7 +253,7 @@ static bool hello_fits(const lnt_mesh_t *mesh, const lnt_hello_t *hello)
 void lnt_mesh_on_guest(lnt_mesh_t *mesh, uint32_t index)
 {
     lnt_guest_t *guest = &mesh->guests[index];
-    lnt_link_t  *link;
+    lnt_mesh_link_t  *link;
     bool         over;
 
     if (guest->fd < 0) {
@@ -305,7 +305,7 @@ static lnt_status_t make_links(lnt_mesh_t *mesh, const lnt_peer_id_t *peers)
     memcpy(mesh->peers, peers, n * sizeof(*peers));
     mesh->n_links = n;
     for (uint32_t i = 0; i < n; i++) {
-        lnt_link_t *link = &mesh->links[i];
+        lnt_mesh_link_t *link = &mesh->links[i];
 
         link->peer = i;
         link->fd = link->pidfd = -1;
@@ -316,7 +316,7 @@ static lnt_status_t make_links(lnt_mesh_t *mesh, const lnt_peer_id_t *peers)
     return LNT_OK;
 }
 
-static bool is_missing(const lnt_link_t *link)
+static bool is_missing(const lnt_mesh_link_t *link)
 {
     return (link->state != LNT_LINK_UP) && (link->state != LNT_LINK_GONE);
 }

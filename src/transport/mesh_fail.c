@@ -11,7 +11,7 @@
 #include "../base/error.h"
 #include "mesh_internal.h"
 
-static bool can_tell(const lnt_link_t *link)
+static bool can_tell(const lnt_mesh_link_t *link)
 {
     return (link->state == LNT_LINK_GREETING) || (link->state == LNT_LINK_UP);
 }
@@ -29,7 +29,7 @@ static void flood(lnt_mesh_t *mesh)
     memcpy(body.cure, mesh->record.cure, sizeof(body.cure));
     for (uint32_t i = 0; i < mesh->n_links; i++) {
         if (can_tell(&mesh->links[i])) {
-            (void)lnt_link_queue(mesh, &mesh->links[i], &header, &body, NULL);
+            (void)lnt_mesh_link_queue(mesh, &mesh->links[i], &header, &body, NULL);
         }
     }
 }
@@ -51,6 +51,9 @@ void lnt_mesh_on_failure(lnt_mesh_t *mesh, lnt_mesh_failed_fn_t failed, void *ar
 {
     mesh->on_failure = failed;
     mesh->on_failure_arg = arg;
+    if (mesh->failed && (failed != NULL)) {
+        failed(arg, &mesh->record); /* it came during set-up, after this rank's last vote */
+    }
 }
 
 void lnt_mesh_on_failure_message(lnt_mesh_t *mesh, const void *body)
@@ -78,7 +81,7 @@ lnt_status_t lnt_mesh_report(const lnt_mesh_t *mesh)
     return lnt_error_restore(record);
 }
 
-void lnt_link_lost(lnt_mesh_t *mesh, lnt_link_t *link, const char *why)
+void lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why)
 {
     const lnt_peer_id_t *peer = &mesh->peers[link->peer];
     lnt_error_info_t     record;
@@ -88,14 +91,14 @@ void lnt_link_lost(lnt_mesh_t *mesh, lnt_link_t *link, const char *why)
                    why);
     record.rank = mesh->me.rank;
     record.peer = link->peer;
-    lnt_link_close(link);
+    lnt_mesh_link_close(link);
     if (!mesh->closing) {
         lnt_mesh_fail(mesh, &record);
     }
 }
 
 /* "3, 5, 6 and 12 more" */
-static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_link_t *link), char *text, size_t size)
+static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_mesh_link_t *link), char *text, size_t size)
 {
     const uint32_t most = 8;
     int64_t        first = -1;
@@ -117,7 +120,7 @@ static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_li
     return first;
 }
 
-void lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_link_t *link), uint32_t timeout_ms)
+void lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_mesh_link_t *link), uint32_t timeout_ms)
 {
     char             ranks[160] = "";
     int64_t          first = name_missing(mesh, missing, ranks, sizeof(ranks));
@@ -132,13 +135,13 @@ void lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(
     lnt_mesh_fail(mesh, &record);
 }
 
-void lnt_mesh_tell_waiting(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_tell_waiting(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_msg_header_t header = {.kind = LNT_MSG_WAITING, .bytes = sizeof(mesh->waits)};
 
-    if (link->tell && (link->state == LNT_LINK_UP) && !lnt_link_pending(link)) {
+    if (link->tell && (link->state == LNT_LINK_UP) && !lnt_mesh_link_pending(link)) {
         link->tell = false; /* later changes overtake each other: only the newest edge is sent */
-        (void)lnt_link_queue(mesh, link, &header, &mesh->waits, NULL);
+        (void)lnt_mesh_link_queue(mesh, link, &header, &mesh->waits, NULL);
     }
 }
 

@@ -59,18 +59,18 @@ enum {
     LNT_MSG_OUT_BYTES = 8192
 };
 
-typedef enum lnt_link_state {
+typedef enum lnt_mesh_link_state {
     LNT_LINK_AWAITED,  /* the peer dials us */
     LNT_LINK_RETRY,    /* we dial again at `retry_at` */
     LNT_LINK_DIALING,  /* connect() is under way */
     LNT_LINK_GREETING, /* hello sent, answer awaited */
     LNT_LINK_UP,
     LNT_LINK_GONE
-} lnt_link_state_t;
+} lnt_mesh_link_state_t;
 
 typedef struct lnt_link {
     uint32_t         peer;
-    lnt_link_state_t state;
+    lnt_mesh_link_state_t state;
     int              fd, pidfd;
     bool             local;
     uint32_t         watched; /* events of fd in the epoll set, 0: not in it */
@@ -92,7 +92,7 @@ typedef struct lnt_link {
     bool              awaited; /* its message of the running round is outstanding */
     lnt_msg_waiting_t waits; /* the peer's edge */
     bool              tell;  /* our own edge has to be sent */
-} lnt_link_t;
+} lnt_mesh_link_t;
 
 /* A connection that has not said who it is. */
 typedef struct lnt_guest {
@@ -108,7 +108,7 @@ enum { LNT_MESH_GUESTS = 32, LNT_MESH_LISTENERS = 2 };
 struct lnt_mesh {
     lnt_peer_id_t  me;
     lnt_peer_id_t *peers; /* copy, from connect on */
-    lnt_link_t    *links; /* [n_ranks], this rank's own is GONE; NULL before connect */
+    lnt_mesh_link_t    *links; /* [n_ranks], this rank's own is GONE; NULL before connect */
     uint32_t       n_links;
     int            epoll, event;
     int            listeners[LNT_MESH_LISTENERS]; /* unix, tcp; -1 */
@@ -132,29 +132,29 @@ int  lnt_mesh_poll(lnt_mesh_t *mesh, int timeout_ms); /* handles what is ready; 
 bool lnt_mesh_watch(lnt_mesh_t *mesh, int fd, uint32_t events, lnt_watch_t what, uint32_t index);
 
 /* mesh_link.c */
-bool lnt_link_queue(lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header, const void *body, const int *fds);
-void lnt_link_queue_bytes(lnt_link_t *link, const void *bytes, size_t count);
-void lnt_link_flush(lnt_mesh_t *mesh, lnt_link_t *link);
-void lnt_link_read(lnt_mesh_t *mesh, lnt_link_t *link); /* until empty, held or gone */
-void lnt_link_release(lnt_mesh_t *mesh, lnt_link_t *link); /* drops the held message */
-void lnt_link_update_watch(lnt_mesh_t *mesh, lnt_link_t *link);
-void lnt_link_close(lnt_link_t *link); /* silent; becomes GONE */
-static inline bool lnt_link_pending(const lnt_link_t *link) { return link->out_begin < link->out_end; }
+bool lnt_mesh_link_queue(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body, const int *fds);
+void lnt_mesh_link_queue_bytes(lnt_mesh_link_t *link, const void *bytes, size_t count);
+void lnt_mesh_link_flush(lnt_mesh_t *mesh, lnt_mesh_link_t *link);
+void lnt_mesh_link_read(lnt_mesh_t *mesh, lnt_mesh_link_t *link); /* until empty, held or gone */
+void lnt_mesh_link_release(lnt_mesh_t *mesh, lnt_mesh_link_t *link); /* drops the held message */
+void lnt_mesh_link_update_watch(lnt_mesh_t *mesh, lnt_mesh_link_t *link);
+void lnt_mesh_link_close(lnt_mesh_link_t *link); /* silent; becomes GONE */
+static inline bool lnt_mesh_link_pending(const lnt_mesh_link_t *link) { return link->out_begin < link->out_end; }
 
 /* mesh_connect.c */
-void lnt_mesh_on_pidfd(lnt_mesh_t *mesh, lnt_link_t *link);
+void lnt_mesh_on_pidfd(lnt_mesh_t *mesh, lnt_mesh_link_t *link);
 void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index);
 void lnt_mesh_on_guest(lnt_mesh_t *mesh, uint32_t index);
-void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_link_t *link);   /* DIALING: connect() ended */
-void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_link_t *link); /* GREETING: readable */
+void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_mesh_link_t *link);   /* DIALING: connect() ended */
+void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_mesh_link_t *link); /* GREETING: readable */
 void lnt_mesh_close_doors(lnt_mesh_t *mesh); /* listeners and guests */
 
 /* mesh_fail.c */
-void         lnt_link_lost(lnt_mesh_t *mesh, lnt_link_t *link, const char *why); /* closes it; PEER_LOST unless closing or failed */
+void         lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why); /* closes it; PEER_LOST unless closing or failed */
 void         lnt_mesh_on_failure_message(lnt_mesh_t *mesh, const void *body);
 void         lnt_mesh_on_event(lnt_mesh_t *mesh);
-void         lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_link_t *link), uint32_t timeout_ms);
+void         lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_mesh_link_t *link), uint32_t timeout_ms);
 lnt_status_t lnt_mesh_report(const lnt_mesh_t *mesh); /* the record as this thread's error */
-void         lnt_mesh_tell_waiting(lnt_mesh_t *mesh, lnt_link_t *link);
+void         lnt_mesh_tell_waiting(lnt_mesh_t *mesh, lnt_mesh_link_t *link);
 
 #endif

@@ -15,7 +15,7 @@
 
 static const uint32_t msg_magic = 0x4d544e4c; /* "LNTM" */
 
-void lnt_link_close(lnt_link_t *link)
+void lnt_mesh_link_close(lnt_mesh_link_t *link)
 {
     for (size_t i = 0; i < link->n_in_fds; i++) {
         close(link->in_fds[i]);
@@ -33,14 +33,14 @@ void lnt_link_close(lnt_link_t *link)
     link->state = LNT_LINK_GONE;
 }
 
-void lnt_link_update_watch(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_link_update_watch(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     uint32_t wanted = link->held ? 0 : (uint32_t)EPOLLIN;
 
     if (link->fd < 0) {
         return;
     }
-    if ((link->state == LNT_LINK_DIALING) || (lnt_link_pending(link) && !link->out_dead)) {
+    if ((link->state == LNT_LINK_DIALING) || (lnt_mesh_link_pending(link) && !link->out_dead)) {
         wanted |= EPOLLOUT;
     }
     if (wanted == link->watched) {
@@ -52,11 +52,11 @@ void lnt_link_update_watch(lnt_mesh_t *mesh, lnt_link_t *link)
     }
     link->watched = wanted;
     if ((wanted != 0) && !lnt_mesh_watch(mesh, link->fd, wanted, LNT_WATCH_LINK, link->peer)) {
-        lnt_link_lost(mesh, link, "its socket cannot be watched");
+        lnt_mesh_link_lost(mesh, link, "its socket cannot be watched");
     }
 }
 
-static void make_room(lnt_link_t *link)
+static void make_room(lnt_mesh_link_t *link)
 {
     size_t pending = link->out_end - link->out_begin;
 
@@ -66,13 +66,13 @@ static void make_room(lnt_link_t *link)
     link->out_end = pending;
 }
 
-void lnt_link_queue_bytes(lnt_link_t *link, const void *bytes, size_t count)
+void lnt_mesh_link_queue_bytes(lnt_mesh_link_t *link, const void *bytes, size_t count)
 {
     memcpy(link->out + link->out_end, bytes, count);
     link->out_end += count;
 }
 
-bool lnt_link_queue(lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header, const void *body, const int *fds)
+bool lnt_mesh_link_queue(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body, const int *fds)
 {
     lnt_msg_header_t framed = *header;
 
@@ -89,16 +89,16 @@ bool lnt_link_queue(lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *
         link->n_out_fds = framed.n_fds;
         link->out_fds_at = link->out_end;
     }
-    lnt_link_queue_bytes(link, &framed, sizeof(framed));
+    lnt_mesh_link_queue_bytes(link, &framed, sizeof(framed));
     if (framed.bytes > 0) {
-        lnt_link_queue_bytes(link, body, framed.bytes);
+        lnt_mesh_link_queue_bytes(link, body, framed.bytes);
     }
-    lnt_link_flush(mesh, link);
+    lnt_mesh_link_flush(mesh, link);
     return true;
 }
 
 /* One sendmsg; the descriptors go with their byte and with no byte before it. */
-static ssize_t send_some(lnt_link_t *link)
+static ssize_t send_some(lnt_mesh_link_t *link)
 {
     union {
         struct cmsghdr align;
@@ -127,11 +127,11 @@ static ssize_t send_some(lnt_link_t *link)
     return sent;
 }
 
-void lnt_link_flush(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_link_flush(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     bool connected = (link->state == LNT_LINK_GREETING) || (link->state == LNT_LINK_UP);
 
-    while (connected && !link->out_dead && lnt_link_pending(link)) {
+    while (connected && !link->out_dead && lnt_mesh_link_pending(link)) {
         ssize_t sent = send_some(link);
 
         if (sent > 0) {
@@ -144,11 +144,11 @@ void lnt_link_flush(lnt_mesh_t *mesh, lnt_link_t *link)
             link->out_begin = link->out_end = link->n_out_fds = 0;
         }
     }
-    lnt_link_update_watch(mesh, link);
+    lnt_mesh_link_update_watch(mesh, link);
 }
 
 /* Keep the descriptors that came along; false when there are more than a message may have. */
-static bool take_fds(lnt_link_t *link, struct msghdr *message)
+static bool take_fds(lnt_mesh_link_t *link, struct msghdr *message)
 {
     bool fit = (message->msg_flags & MSG_CTRUNC) == 0;
 
@@ -174,7 +174,7 @@ static bool take_fds(lnt_link_t *link, struct msghdr *message)
 }
 
 /* Reads up to `want` bytes to in + in_have. > 0, 0 = end of file, -1 with errno. */
-static ssize_t receive_some(lnt_link_t *link, size_t want)
+static ssize_t receive_some(lnt_mesh_link_t *link, size_t want)
 {
     union {
         struct cmsghdr align;
@@ -208,7 +208,7 @@ static const msg_rule_t rules[LNT_MSG_KINDS] = {
     [LNT_MSG_GOODBYE] = {0, 0, false},
 };
 
-static lnt_msg_header_t in_header(const lnt_link_t *link)
+static lnt_msg_header_t in_header(const lnt_mesh_link_t *link)
 {
     lnt_msg_header_t header;
 
@@ -224,12 +224,12 @@ static bool header_sane(const lnt_msg_header_t *header)
 }
 
 /* A whole message lies in `in`. */
-static void handle_message(lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header)
+static void handle_message(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header)
 {
     const unsigned char *body = link->in + sizeof(*header);
 
     if (header->n_fds != link->n_in_fds) {
-        lnt_link_lost(mesh, link, "descriptors were lost on the way (limit of open files?)");
+        lnt_mesh_link_lost(mesh, link, "descriptors were lost on the way (limit of open files?)");
         return;
     }
     link->held = rules[header->kind].held;
@@ -243,12 +243,12 @@ static void handle_message(lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_hea
         memcpy(&link->waits, body, sizeof(link->waits));
         link->waits.what[LNT_WAITING_TEXT - 1] = '\0';
     } else {
-        lnt_link_close(link); /* goodbye */
+        lnt_mesh_link_close(link); /* goodbye */
     }
 }
 
 /* Bytes still missing of the message being read; 0 = it is whole. */
-static size_t bytes_missing(const lnt_link_t *link, bool *sane_p)
+static size_t bytes_missing(const lnt_mesh_link_t *link, bool *sane_p)
 {
     lnt_msg_header_t header;
 
@@ -261,23 +261,23 @@ static size_t bytes_missing(const lnt_link_t *link, bool *sane_p)
     return *sane_p ? sizeof(header) + header.bytes - link->in_have : 0;
 }
 
-static void read_failed(lnt_mesh_t *mesh, lnt_link_t *link, ssize_t got)
+static void read_failed(lnt_mesh_t *mesh, lnt_mesh_link_t *link, ssize_t got)
 {
     if (got == 0) {
-        lnt_link_lost(mesh, link, "its control socket was closed without goodbye");
+        lnt_mesh_link_lost(mesh, link, "its control socket was closed without goodbye");
     } else if ((errno != EAGAIN) && (errno != EWOULDBLOCK)) {
-        lnt_link_lost(mesh, link, strerror(errno));
+        lnt_mesh_link_lost(mesh, link, strerror(errno));
     }
 }
 
-void lnt_link_read(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_link_read(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     while ((link->state == LNT_LINK_UP) && !link->held) {
         bool   sane;
         size_t missing = bytes_missing(link, &sane);
 
         if (!sane) {
-            lnt_link_lost(mesh, link, "it sent something that is no message of the control mesh");
+            lnt_mesh_link_lost(mesh, link, "it sent something that is no message of the control mesh");
         } else if (missing == 0) {
             lnt_msg_header_t header = in_header(link);
 
@@ -292,10 +292,10 @@ void lnt_link_read(lnt_mesh_t *mesh, lnt_link_t *link)
             link->in_have += (size_t)got;
         }
     }
-    lnt_link_update_watch(mesh, link);
+    lnt_mesh_link_update_watch(mesh, link);
 }
 
-void lnt_link_release(lnt_mesh_t *mesh, lnt_link_t *link)
+void lnt_mesh_link_release(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     for (size_t i = 0; i < link->n_in_fds; i++) {
         close(link->in_fds[i]);
@@ -303,7 +303,7 @@ void lnt_link_release(lnt_mesh_t *mesh, lnt_link_t *link)
     link->n_in_fds = 0;
     link->in_have = 0;
     link->held = false;
-    lnt_link_update_watch(mesh, link);
+    lnt_mesh_link_update_watch(mesh, link);
     if (link->process_gone) {
         lnt_mesh_on_pidfd(mesh, link);
     }

@@ -207,7 +207,9 @@ lnt_status_t lnt_mesh_open(lnt_peer_id_t *me, const char *interface, lnt_mesh_t 
         return LNT_ERR_NO_MEMORY;
     }
     mesh_init(mesh, me);
-    LNT_TRY_GOTO(status, random_u64(&mesh->me.mesh_token), err_close);
+    if (mesh->me.mesh_token == 0) {
+        LNT_TRY_GOTO(status, random_u64(&mesh->me.mesh_token), err_close);
+    }
     LNT_TRY_GOTO(status, open_event_set(mesh), err_close);
     LNT_TRY_GOTO(status, listen_unix(mesh), err_close);
     LNT_TRY_GOTO(status, listen_tcp(mesh, interface), err_close);

@@ -14,13 +14,13 @@ typedef struct mesh_round {
     lnt_msg_kind_t kind;
     const char    *doing;
     void          *arg;
-    void (*got)(void *arg, lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header, const void *body);
+    void (*got)(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body);
 } mesh_round_t;
 
 /* Outstanding in this round: its message, or room for ours. */
-static bool is_outstanding(const lnt_link_t *link)
+static bool is_outstanding(const lnt_mesh_link_t *link)
 {
-    return link->awaited || lnt_link_pending(link);
+    return link->awaited || lnt_mesh_link_pending(link);
 }
 
 static void begin_round(lnt_mesh_t *mesh)
@@ -30,7 +30,7 @@ static void begin_round(lnt_mesh_t *mesh)
     }
 }
 
-static void out_of_step(lnt_mesh_t *mesh, lnt_link_t *link, const mesh_round_t *round)
+static void out_of_step(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const mesh_round_t *round)
 {
     lnt_error_info_t record;
 
@@ -41,7 +41,7 @@ static void out_of_step(lnt_mesh_t *mesh, lnt_link_t *link, const mesh_round_t *
     lnt_mesh_fail(mesh, &record);
 }
 
-static void take_message(lnt_mesh_t *mesh, lnt_link_t *link, const mesh_round_t *round)
+static void take_message(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const mesh_round_t *round)
 {
     lnt_msg_header_t header;
 
@@ -52,7 +52,7 @@ static void take_message(lnt_mesh_t *mesh, lnt_link_t *link, const mesh_round_t 
     }
     link->awaited = false;
     round->got(round->arg, mesh, link, &header, link->in + sizeof(header));
-    lnt_link_release(mesh, link);
+    lnt_mesh_link_release(mesh, link);
 }
 
 /* Take what lies ready; true when nothing is outstanding, in or out. */
@@ -61,13 +61,13 @@ static bool round_done(lnt_mesh_t *mesh, const mesh_round_t *round)
     bool done = true;
 
     for (uint32_t i = 0; (i < mesh->n_links) && !mesh->failed; i++) {
-        lnt_link_t *link = &mesh->links[i];
+        lnt_mesh_link_t *link = &mesh->links[i];
 
         if (link->awaited && link->held) {
             take_message(mesh, link, round);
         }
         if (link->awaited && (link->state == LNT_LINK_GONE)) {
-            lnt_link_lost(mesh, link, "it left the communicator during set-up");
+            lnt_mesh_link_lost(mesh, link, "it left the communicator during set-up");
         }
         done &= !is_outstanding(link);
     }
@@ -109,7 +109,7 @@ static void keep_error(exchange_state_t *state, lnt_status_t status)
     }
 }
 
-static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header, const void *body)
+static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body)
 {
     exchange_state_t *state = arg;
     size_t            n_fds = link->n_in_fds;
@@ -124,7 +124,7 @@ static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_link_t *link, const lnt_m
     keep_error(state, state->setup->in(state->setup->arg, link->peer, body, header->bytes, link->in_fds, n_fds));
 }
 
-static void send_setup(lnt_mesh_t *mesh, lnt_link_t *link, exchange_state_t *state)
+static void send_setup(lnt_mesh_t *mesh, lnt_mesh_link_t *link, exchange_state_t *state)
 {
     unsigned char    body[LNT_MESH_SETUP_BYTES];
     int              fds[LNT_MESH_SETUP_FDS] = {-1, -1, -1, -1};
@@ -144,7 +144,7 @@ static void send_setup(lnt_mesh_t *mesh, lnt_link_t *link, exchange_state_t *sta
     }
     header.bytes = (uint32_t)bytes;
     header.n_fds = (uint16_t)n_fds;
-    (void)lnt_link_queue(mesh, link, &header, body, fds); /* a dead link shows when it is read */
+    (void)lnt_mesh_link_queue(mesh, link, &header, body, fds); /* a dead link shows when it is read */
 }
 
 lnt_status_t lnt_mesh_exchange(lnt_mesh_t *mesh, const lnt_mesh_setup_t *setup, uint32_t timeout_ms)
@@ -170,7 +170,7 @@ typedef struct vote_state {
     lnt_msg_vote_t objection;
 } vote_state_t;
 
-static void got_vote(void *arg, lnt_mesh_t *mesh, lnt_link_t *link, const lnt_msg_header_t *header, const void *body)
+static void got_vote(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body)
 {
     vote_state_t  *state = arg;
     lnt_msg_vote_t vote;
@@ -198,7 +198,7 @@ static void send_votes(lnt_mesh_t *mesh, lnt_status_t mine, const lnt_error_info
     }
     for (uint32_t i = 0; (i < mesh->n_links) && !mesh->failed; i++) {
         if (mesh->links[i].state == LNT_LINK_UP) {
-            (void)lnt_link_queue(mesh, &mesh->links[i], &header, &vote, NULL);
+            (void)lnt_mesh_link_queue(mesh, &mesh->links[i], &header, &vote, NULL);
         }
     }
 }
