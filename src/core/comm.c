@@ -15,13 +15,13 @@ enum { LINGER_MS = 1000, MAX_RANKS = 65535 /* nodes are 16 bits in frames */ };
 
 /* ---- the greeting ---- */
 
-static void fill_hello(lnt_comm_t *comm, const lnt_comm_settings_t *settings, lnt_hello_t *hello)
+static void fill_greeting(lnt_comm_t *comm, const lnt_comm_settings_t *settings, lnt_greeting_t *greeting)
 {
-    lnt_status_t status = lnt_hello_fill(settings, comm->rank, comm->n_ranks, hello);
+    lnt_status_t status = lnt_greeting_fill(settings, comm->rank, comm->n_ranks, greeting);
 
-    if (status >= 0) status = lnt_mesh_open(&hello->id, comm->context->config.socket_ifname, &comm->mesh);
-    hello->status = (int32_t)status;
-    if (status < 0) snprintf(hello->cause, sizeof(hello->cause), "%.*s", LNT_HELLO_CAUSE_MAX - 1, lnt_last_error()->cause);
+    if (status >= 0) status = lnt_mesh_open(&greeting->id, comm->context->config.socket_ifname, &comm->mesh);
+    greeting->status = (int32_t)status;
+    if (status < 0) snprintf(greeting->cause, sizeof(greeting->cause), "%.*s", LNT_GREETING_CAUSE_MAX - 1, lnt_last_error()->cause);
 }
 
 /* Suppliers of this library return their status and leave a record that says more. */
@@ -38,27 +38,27 @@ static lnt_status_t bootstrap_failed(int returned)
     return LNT_ERR_BOOTSTRAP;
 }
 
-static lnt_status_t gather_hellos(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, const lnt_comm_settings_t *settings,
-                                  lnt_hello_t *hellos)
+static lnt_status_t gather_greetings(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, const lnt_comm_settings_t *settings,
+                                  lnt_greeting_t *greetings)
 {
-    lnt_hello_t mine = {.status = LNT_OK};
+    lnt_greeting_t mine = {.status = LNT_OK};
     int         returned;
 
-    fill_hello(comm, settings, &mine);
-    returned = bootstrap->allgather(bootstrap->arg, &mine, hellos, sizeof(mine));
+    fill_greeting(comm, settings, &mine);
+    returned = bootstrap->allgather(bootstrap->arg, &mine, greetings, sizeof(mine));
     if (returned != 0) return bootstrap_failed(returned);
-    return lnt_hello_check(hellos, comm->rank, comm->n_ranks);
+    return lnt_greeting_check(greetings, comm->rank, comm->n_ranks);
 }
 
 static lnt_status_t greet(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, const lnt_comm_settings_t *settings)
 {
     lnt_status_t status = LNT_ERR_NO_MEMORY;
-    lnt_hello_t *hellos = lnt_calloc(comm->n_ranks, sizeof(*hellos), "greetings");
+    lnt_greeting_t *greetings = lnt_calloc(comm->n_ranks, sizeof(*greetings), "greetings");
 
     comm->peers = lnt_calloc(comm->n_ranks, sizeof(*comm->peers), "peers");
-    if (hellos != NULL && comm->peers != NULL) status = gather_hellos(comm, bootstrap, settings, hellos);
-    for (uint32_t i = 0; status >= 0 && i < comm->n_ranks; i++) comm->peers[i] = hellos[i].id;
-    lnt_free(hellos);
+    if (greetings != NULL && comm->peers != NULL) status = gather_greetings(comm, bootstrap, settings, greetings);
+    for (uint32_t i = 0; status >= 0 && i < comm->n_ranks; i++) comm->peers[i] = greetings[i].id;
+    lnt_free(greetings);
     return status;
 }
 

@@ -14,12 +14,12 @@ enum { MESH_EVERY_TURNS = 16, PACED_POLL_NS = 200000 };
 static void send_frame(void *arg, lnt_send_t *send)
 {
     lnt_comm_net_t *net = arg;
-    lnt_link_t     *link = &net->links[net->row_of[send->peer]];
+    lnt_channel_t     *channel = &net->channels[net->row_of[send->peer]];
 
-    if (link->transport == NULL) return; /* failed: the executor is about to hear it */
+    if (channel->transport == NULL) return; /* failed: the executor is about to hear it */
     net->in_flight++;
     __atomic_store_n(&net->comm->frames_sent, net->comm->frames_sent + 1, __ATOMIC_RELAXED);
-    link->ops->send(link->transport, send);
+    channel->ops->send(channel->transport, send);
 }
 
 static void wake_loop(void *arg)
@@ -80,8 +80,8 @@ static bool move_data(lnt_comm_t *comm)
     lnt_comm_net_t *net = comm->net;
     bool            moved = false;
 
-    for (size_t i = 0; i < net->n_links; i++) {
-        if (net->links[i].transport != NULL) moved |= net->links[i].ops->progress(net->links[i].transport);
+    for (size_t i = 0; i < net->n_channels; i++) {
+        if (net->channels[i].transport != NULL) moved |= net->channels[i].ops->progress(net->channels[i].transport);
     }
     moved |= lnt_exec_progress(comm->exec);
     if (moved) lnt_watch_moved(comm);
@@ -112,10 +112,10 @@ static bool item_arm(void *arg)
     lnt_comm_t *comm = arg;
     bool        quiet = !lnt_mesh_progress(comm->mesh);
 
-    for (size_t i = 0; i < comm->net->n_links; i++) {
-        lnt_link_t *link = &comm->net->links[i];
+    for (size_t i = 0; i < comm->net->n_channels; i++) {
+        lnt_channel_t *channel = &comm->net->channels[i];
 
-        if (link->transport != NULL) quiet &= link->ops->arm(link->transport);
+        if (channel->transport != NULL) quiet &= channel->ops->arm(channel->transport);
     }
     return quiet;
 }
@@ -124,10 +124,10 @@ static void item_disarm(void *arg)
 {
     lnt_comm_t *comm = arg;
 
-    for (size_t i = 0; i < comm->net->n_links; i++) {
-        lnt_link_t *link = &comm->net->links[i];
+    for (size_t i = 0; i < comm->net->n_channels; i++) {
+        lnt_channel_t *channel = &comm->net->channels[i];
 
-        if (link->transport != NULL) link->ops->disarm(link->transport);
+        if (channel->transport != NULL) channel->ops->disarm(channel->transport);
     }
 }
 
@@ -139,7 +139,7 @@ static uint64_t item_max_sleep_ns(void *arg)
 
     if (net->in_flight == 0 || net->pace == NULL || lnt_comm_has_failed(comm)) return sleep_ns;
     paced_ns = lnt_pacer_wait_ns(lnt_pace_pacer(net->pace));
-    if (paced_ns < PACED_POLL_NS) paced_ns = PACED_POLL_NS; /* the link is free: something else holds the frames back */
+    if (paced_ns < PACED_POLL_NS) paced_ns = PACED_POLL_NS; /* the channel is free: something else holds the frames back */
     return (paced_ns < sleep_ns) ? paced_ns : sleep_ns;
 }
 
@@ -147,27 +147,27 @@ static uint64_t item_max_sleep_ns(void *arg)
 
 static lnt_status_t alloc_tables(lnt_comm_net_t *net, uint32_t n_ranks)
 {
-    (void)lnt_transport_rows(&net->n_links);
+    (void)lnt_transport_rows(&net->n_channels);
     net->row_of = lnt_calloc(n_ranks, sizeof(*net->row_of), "routes");
     net->is_inter = lnt_calloc(n_ranks, sizeof(*net->is_inter), "levels");
-    net->links = lnt_calloc(net->n_links, sizeof(*net->links), "links");
-    return (net->row_of != NULL && net->is_inter != NULL && net->links != NULL) ? LNT_OK : LNT_ERR_NO_MEMORY;
+    net->channels = lnt_calloc(net->n_channels, sizeof(*net->channels), "channels");
+    return (net->row_of != NULL && net->is_inter != NULL && net->channels != NULL) ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
-static lnt_status_t fill_links(lnt_comm_t *comm)
+static lnt_status_t fill_channels(lnt_comm_t *comm)
 {
     lnt_comm_net_t                   *net = comm->net;
     size_t                            n_rows;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
 
     for (size_t r = 0; r < n_rows; r++) {
-        net->links[r] = (lnt_link_t){.ops = rows[r], .event_fd = -1};
-        net->links[r].use = lnt_calloc(comm->n_ranks, 1, "peers of a transport");
-        if (net->links[r].use == NULL) return LNT_ERR_NO_MEMORY;
+        net->channels[r] = (lnt_channel_t){.ops = rows[r], .event_fd = -1};
+        net->channels[r].use = lnt_calloc(comm->n_ranks, 1, "peers of a transport");
+        if (net->channels[r].use == NULL) return LNT_ERR_NO_MEMORY;
     }
     for (uint32_t peer = 0; peer < comm->n_ranks; peer++) {
         net->is_inter[peer] = (comm->topo->node_of[peer] != comm->topo->node_of[comm->rank]);
-        if (peer != comm->rank) net->links[net->row_of[peer]].use[peer] = 1;
+        if (peer != comm->rank) net->channels[net->row_of[peer]].use[peer] = 1;
     }
     return LNT_OK;
 }
@@ -200,18 +200,18 @@ lnt_status_t lnt_net_create(lnt_comm_t *comm, const lnt_peer_id_t *peers)
         .arg = comm, .progress = item_progress, .arm = item_arm, .disarm = item_disarm, .max_sleep_ns = item_max_sleep_ns};
     LNT_TRY(alloc_tables(net, comm->n_ranks));
     LNT_TRY(lnt_route_choose(peers, comm->rank, comm->n_ranks, net->row_of));
-    LNT_TRY(fill_links(comm));
+    LNT_TRY(fill_channels(comm));
     return create_exec(comm);
 }
 
-static lnt_status_t open_link(lnt_comm_t *comm, lnt_link_t *link)
+static lnt_status_t open_channel(lnt_comm_t *comm, lnt_channel_t *channel)
 {
     const lnt_comm_net_t        *net = comm->net;
     const lnt_transport_params_t params = {
         .rank = comm->rank,
         .n_ranks = comm->n_ranks,
         .peers = comm->peers,
-        .use = link->use,
+        .use = channel->use,
         .is_inter = net->is_inter,
         .pacer = lnt_pace_pacer(net->pace),
         .doorbell = lnt_progress_doorbell(comm->context->progress),
@@ -222,15 +222,15 @@ static lnt_status_t open_link(lnt_comm_t *comm, lnt_link_t *link)
         .logger = comm->context->logger,
     };
 
-    return link->ops->open(&params, &link->transport);
+    return channel->ops->open(&params, &channel->transport);
 }
 
 lnt_status_t lnt_net_open(lnt_comm_t *comm)
 {
-    for (size_t i = 0; i < comm->net->n_links; i++) {
-        lnt_link_t *link = &comm->net->links[i];
+    for (size_t i = 0; i < comm->net->n_channels; i++) {
+        lnt_channel_t *channel = &comm->net->channels[i];
 
-        if (memchr(link->use, 1, comm->n_ranks) != NULL) LNT_TRY(open_link(comm, link));
+        if (memchr(channel->use, 1, comm->n_ranks) != NULL) LNT_TRY(open_channel(comm, channel));
     }
     return LNT_OK;
 }
@@ -238,17 +238,17 @@ lnt_status_t lnt_net_open(lnt_comm_t *comm)
 static lnt_status_t put_offer(void *arg, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p)
 {
     const lnt_comm_net_t *net = arg;
-    const lnt_link_t     *link = &net->links[net->row_of[peer]];
+    const lnt_channel_t     *channel = &net->channels[net->row_of[peer]];
 
-    return link->ops->offer(link->transport, peer, buffer, bytes_p, fds, n_fds_p);
+    return channel->ops->offer(channel->transport, peer, buffer, bytes_p, fds, n_fds_p);
 }
 
 static lnt_status_t take_offer(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds, size_t n_fds)
 {
     const lnt_comm_net_t *net = arg;
-    const lnt_link_t     *link = &net->links[net->row_of[peer]];
+    const lnt_channel_t     *channel = &net->channels[net->row_of[peer]];
 
-    return link->ops->accept(link->transport, peer, buffer, bytes, fds, n_fds);
+    return channel->ops->accept(channel->transport, peer, buffer, bytes, fds, n_fds);
 }
 
 lnt_status_t lnt_net_exchange(lnt_comm_t *comm, uint32_t timeout_ms)
@@ -265,13 +265,13 @@ static lnt_status_t watch_descriptors(lnt_comm_t *comm)
     lnt_progress_t *progress = comm->context->progress;
 
     LNT_TRY(lnt_progress_watch_fd(progress, lnt_mesh_fd(comm->mesh)));
-    for (size_t i = 0; i < comm->net->n_links; i++) {
-        lnt_link_t *link = &comm->net->links[i];
-        const int   fd = (link->transport != NULL) ? link->ops->event_fd(link->transport) : -1;
+    for (size_t i = 0; i < comm->net->n_channels; i++) {
+        lnt_channel_t *channel = &comm->net->channels[i];
+        const int   fd = (channel->transport != NULL) ? channel->ops->event_fd(channel->transport) : -1;
 
         if (fd < 0) continue;
         LNT_TRY(lnt_progress_watch_fd(progress, fd));
-        link->event_fd = fd;
+        channel->event_fd = fd;
     }
     return LNT_OK;
 }
@@ -291,14 +291,14 @@ void lnt_net_stop(lnt_comm_t *comm)
 
 void lnt_net_close(lnt_comm_t *comm)
 {
-    for (size_t i = 0; i < comm->net->n_links; i++) {
-        lnt_link_t *link = &comm->net->links[i];
+    for (size_t i = 0; i < comm->net->n_channels; i++) {
+        lnt_channel_t *channel = &comm->net->channels[i];
 
-        if (link->transport == NULL) continue;
-        if (link->event_fd >= 0) lnt_progress_unwatch_fd(comm->context->progress, link->event_fd);
-        link->ops->close(link->transport);
-        link->transport = NULL;
-        link->event_fd = -1;
+        if (channel->transport == NULL) continue;
+        if (channel->event_fd >= 0) lnt_progress_unwatch_fd(comm->context->progress, channel->event_fd);
+        channel->ops->close(channel->transport);
+        channel->transport = NULL;
+        channel->event_fd = -1;
     }
 }
 
@@ -307,13 +307,13 @@ void lnt_net_destroy(lnt_comm_t *comm)
     lnt_comm_net_t *net = comm->net;
 
     if (net == NULL) return;
-    if (net->links != NULL) {
+    if (net->channels != NULL) {
         lnt_net_close(comm);
-        for (size_t i = 0; i < net->n_links; i++) lnt_free(net->links[i].use);
+        for (size_t i = 0; i < net->n_channels; i++) lnt_free(net->channels[i].use);
     }
     lnt_pace_drop(net->pace);
     lnt_exec_destroy(comm->exec);
-    lnt_free(net->links);
+    lnt_free(net->channels);
     lnt_free(net->is_inter);
     lnt_free(net->row_of);
     lnt_free(net);

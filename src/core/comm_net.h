@@ -6,17 +6,17 @@
 
 typedef struct lnt_comm_net lnt_comm_net_t;
 
-/* ---- greeting (comm_hello.c): what every rank tells the others through the bootstrap's one all-gather ---- */
+/* ---- greeting (comm_greeting.c): what every rank tells the others through the bootstrap's one all-gather ---- */
 
-enum { LNT_HELLO_CAUSE_MAX = 192 };
+enum { LNT_GREETING_CAUSE_MAX = 192 };
 
-typedef struct lnt_hello {
+typedef struct lnt_greeting {
     lnt_peer_id_t id;
     int32_t       status; /* of the rank's own preparation: a rank that cannot take part still says so */
     uint32_t      timeout_ms;
     double        emulate_gbps;
-    char          cause[LNT_HELLO_CAUSE_MAX];
-} lnt_hello_t;
+    char          cause[LNT_GREETING_CAUSE_MAX];
+} lnt_greeting_t;
 
 /* What a communicator is made with, after defaults; strings are borrowed. */
 typedef struct lnt_comm_settings {
@@ -30,9 +30,9 @@ typedef struct lnt_comm_settings {
 } lnt_comm_settings_t;
 
 /* Fills all but the mesh's fields. */
-lnt_status_t lnt_hello_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks, lnt_hello_t *hello);
+lnt_status_t lnt_greeting_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks, lnt_greeting_t *greeting);
 /* The same verdict on every rank, from the same bytes. */
-lnt_status_t lnt_hello_check(const lnt_hello_t *hellos, uint32_t rank, uint32_t n_ranks);
+lnt_status_t lnt_greeting_check(const lnt_greeting_t *greetings, uint32_t rank, uint32_t n_ranks);
 
 /* ---- routes (comm_route.c) ---- */
 
@@ -55,14 +55,14 @@ lnt_pacer_t  *lnt_pace_pacer(lnt_pace_t *pace);
 
 /* ---- waiting too long (comm_watch.c) ---- */
 
-typedef struct lnt_watch {
+typedef struct lnt_comm_watch {
     uint64_t since_ns;  /* the progress the wait began after */
     uint64_t tick_ns;   /* last look */
     uint64_t waited_ns; /* time this thread could run in since then */
     bool     running;   /* a job waited for another rank at the last look */
     bool     fresh;     /* something moved since the last look */
     bool     warned, told;
-} lnt_watch_t;
+} lnt_comm_watch_t;
 
 void     lnt_watch_check(lnt_comm_t *comm); /* cheap unless a look is due */
 void     lnt_watch_moved(lnt_comm_t *comm); /* bytes moved: that is progress */
@@ -71,25 +71,25 @@ uint64_t lnt_watch_sleep_ns(const lnt_comm_t *comm);
 /* ---- transports and progress (comm_net.c) ---- */
 
 /* One row of the transport table, opened. */
-typedef struct lnt_link {
+typedef struct lnt_channel {
     const lnt_transport_ops_t *ops;
     lnt_transport_t           *transport; /* NULL: not used, or closed */
     uint8_t                   *use;       /* [n_ranks] */
     int                        event_fd;
-} lnt_link_t;
+} lnt_channel_t;
 
 struct lnt_comm_net {
     lnt_comm_t         *comm;
     lnt_progress_item_t item;
     uint8_t            *row_of;   /* [n_ranks] */
     uint8_t            *is_inter; /* [n_ranks] */
-    lnt_link_t         *links;    /* [n_links], by row */
-    size_t              n_links;
+    lnt_channel_t      *channels; /* [n_channels], by row of the transport table */
+    size_t              n_channels;
     lnt_sink_t          exec_sink;
     lnt_pace_t         *pace;     /* NULL: nothing is emulated */
     uint32_t            in_flight; /* frames queued and not yet sent */
     uint32_t            turns;     /* for looking at the mesh now and then */
-    lnt_watch_t         watch;
+    lnt_comm_watch_t         watch;
     int64_t             broken_peer; /* -1: no channel broke */
     uint64_t            broken_ns;
     char                broken_why[160];

@@ -11,14 +11,14 @@ static void level_name(const lnt_comm_t *comm, uint8_t inter, char *out, size_t 
     size_t                used = 0;
 
     snprintf(out, size, "-");
-    for (size_t i = 0; i < net->n_links; i++) {
+    for (size_t i = 0; i < net->n_channels; i++) {
         bool carries = false;
 
         for (uint32_t peer = 0; peer < comm->n_ranks; peer++) {
             carries |= (peer != comm->rank && net->row_of[peer] == i && net->is_inter[peer] == inter);
         }
         if (!carries || used >= size) continue;
-        used += (size_t)snprintf(out + used, size - used, "%s%s", (used > 0) ? "+" : "", net->links[i].ops->name);
+        used += (size_t)snprintf(out + used, size - used, "%s%s", (used > 0) ? "+" : "", net->channels[i].ops->name);
     }
 }
 

@@ -47,7 +47,7 @@ static lnt_status_t alloc_split(lnt_comm_t *parent, split_t *split)
     split->parent = parent;
     split->entries = lnt_calloc(parent->n_ranks, sizeof(*split->entries), "split");
     split->members = lnt_calloc(parent->n_ranks, sizeof(*split->members), "split members");
-    split->all = lnt_calloc(parent->n_ranks, sizeof(lnt_hello_t), "split greetings");
+    split->all = lnt_calloc(parent->n_ranks, sizeof(lnt_greeting_t), "split greetings");
     return (split->entries != NULL && split->members != NULL && split->all != NULL) ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
@@ -93,7 +93,7 @@ static lnt_status_t build_child(split_t *split, lnt_comm_t **comm_p)
 /* A rank without a child takes part in the gather that the others' children greet by. */
 static lnt_status_t stand_by(split_t *split)
 {
-    const lnt_hello_t nobody = {.status = LNT_OK};
+    const lnt_greeting_t nobody = {.status = LNT_OK};
 
     return lnt_comm_gather_small(split->parent, &nobody, split->all, sizeof(nobody));
 }

@@ -33,7 +33,7 @@ static uint64_t look_ns(const lnt_comm_t *comm)
 
 static void restart(lnt_comm_t *comm, uint64_t since_ns)
 {
-    lnt_watch_t *watch = &comm->net->watch;
+    lnt_comm_watch_t *watch = &comm->net->watch;
 
     if (watch->told) lnt_mesh_set_waiting(comm->mesh, -1, "");
     watch->since_ns = since_ns;
@@ -63,7 +63,7 @@ static void time_out(lnt_comm_t *comm, const lnt_stall_t *stall)
 
 static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
 {
-    lnt_watch_t   *watch = &comm->net->watch;
+    lnt_comm_watch_t   *watch = &comm->net->watch;
     const uint64_t waited_ms = watch->waited_ns / NS_PER_MS;
 
     if (watch->waited_ns >= edge_after_ns(comm)) {
@@ -80,7 +80,7 @@ static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
 
 static void look(lnt_comm_t *comm, uint64_t now_ns)
 {
-    lnt_watch_t   *watch = &comm->net->watch;
+    lnt_comm_watch_t   *watch = &comm->net->watch;
     const uint64_t passed_ns = now_ns - watch->tick_ns;
     const bool     was_running = watch->running;
     lnt_stall_t    stall;

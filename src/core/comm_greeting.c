@@ -14,7 +14,7 @@
 
 #include <linnet/version.h>
 
-static const uint32_t HELLO_MAGIC = 0x50544e4cu; /* "LNTP" */
+static const uint32_t GREETING_MAGIC = 0x50544e4cu; /* "LNTP" */
 
 static lnt_status_t fill_random(void *out, size_t bytes)
 {
@@ -55,18 +55,18 @@ static lnt_status_t fill_place(const lnt_comm_settings_t *settings, lnt_peer_id_
     return LNT_OK;
 }
 
-lnt_status_t lnt_hello_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks, lnt_hello_t *hello)
+lnt_status_t lnt_greeting_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks, lnt_greeting_t *greeting)
 {
-    lnt_peer_id_t *id = &hello->id;
+    lnt_peer_id_t *id = &greeting->id;
     uint64_t       emulate_bits;
 
-    id->magic = HELLO_MAGIC;
+    id->magic = GREETING_MAGIC;
     id->library_version = LINNET_VERSION;
     id->rank = rank;
     id->n_ranks = n_ranks;
     id->pid = (uint32_t)getpid();
-    hello->timeout_ms = settings->timeout_ms;
-    hello->emulate_gbps = settings->emulate_gbps;
+    greeting->timeout_ms = settings->timeout_ms;
+    greeting->emulate_gbps = settings->emulate_gbps;
     memcpy(&emulate_bits, &settings->emulate_gbps, sizeof(emulate_bits));
     id->settings_hash = lnt_hash64_u64(lnt_hash64_u64(0, settings->timeout_ms), emulate_bits);
     LNT_TRY(fill_random(&id->mesh_token, sizeof(id->mesh_token)));
@@ -83,17 +83,17 @@ static lnt_status_t blame(lnt_status_t status, uint32_t peer)
 }
 
 /* Does rank `i` belong to this world at all? Its other fields mean something only then. */
-static lnt_status_t check_identity(const lnt_hello_t *hellos, uint32_t i, uint32_t n_ranks)
+static lnt_status_t check_identity(const lnt_greeting_t *greetings, uint32_t i, uint32_t n_ranks)
 {
-    const lnt_peer_id_t *id = &hellos[i].id;
+    const lnt_peer_id_t *id = &greetings[i].id;
 
-    if (id->magic != HELLO_MAGIC) {
+    if (id->magic != GREETING_MAGIC) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "start the same program with the same library on all ranks",
                                "what rank %u sent through the bootstrap is not a greeting of this library", i), i);
     }
-    if (id->library_version != hellos[0].id.library_version) {
+    if (id->library_version != greetings[0].id.library_version) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "use the same library on all ranks",
-                               "rank 0 has library version %u, rank %u has %u", hellos[0].id.library_version, i,
+                               "rank 0 has library version %u, rank %u has %u", greetings[0].id.library_version, i,
                                id->library_version), i);
     }
     if (id->n_ranks != n_ranks) {
@@ -108,19 +108,19 @@ static lnt_status_t check_identity(const lnt_hello_t *hellos, uint32_t i, uint32
     return LNT_OK;
 }
 
-static lnt_status_t check_settings(const lnt_hello_t *hellos, uint32_t i)
+static lnt_status_t check_settings(const lnt_greeting_t *greetings, uint32_t i)
 {
-    if (hellos[i].timeout_ms != hellos[0].timeout_ms) {
+    if (greetings[i].timeout_ms != greetings[0].timeout_ms) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "set the same LINNET_TIMEOUT (timeout_ms) on all ranks",
-                               "rank 0 has a progress timeout of %u ms, rank %u of %u ms", hellos[0].timeout_ms, i,
-                               hellos[i].timeout_ms), i);
+                               "rank 0 has a progress timeout of %u ms, rank %u of %u ms", greetings[0].timeout_ms, i,
+                               greetings[i].timeout_ms), i);
     }
-    if (memcmp(&hellos[i].emulate_gbps, &hellos[0].emulate_gbps, sizeof(double)) != 0) {
+    if (memcmp(&greetings[i].emulate_gbps, &greetings[0].emulate_gbps, sizeof(double)) != 0) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "set the same LINNET_EMULATE_GBPS (emulate_gbps) on all ranks",
-                               "rank 0 emulates a link of %g Gbit/s, rank %u of %g Gbit/s", hellos[0].emulate_gbps, i,
-                               hellos[i].emulate_gbps), i);
+                               "rank 0 emulates a link of %g Gbit/s, rank %u of %g Gbit/s", greetings[0].emulate_gbps, i,
+                               greetings[i].emulate_gbps), i);
     }
-    if (hellos[i].id.settings_hash != hellos[0].id.settings_hash) {
+    if (greetings[i].id.settings_hash != greetings[0].id.settings_hash) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "use the same library and settings on all ranks",
                                "rank 0 and rank %u have different settings", i), i);
     }
@@ -128,30 +128,30 @@ static lnt_status_t check_settings(const lnt_hello_t *hellos, uint32_t i)
 }
 
 /* The emulated link of a node is a piece of memory its ranks share. */
-static lnt_status_t check_nodes(const lnt_hello_t *hellos, uint32_t i)
+static lnt_status_t check_nodes(const lnt_greeting_t *greetings, uint32_t i)
 {
-    if (hellos[i].emulate_gbps <= 0) return LNT_OK;
+    if (greetings[i].emulate_gbps <= 0) return LNT_OK;
     for (uint32_t j = 0; j < i; j++) {
-        if (hellos[j].id.node_label == hellos[i].id.node_label && hellos[j].id.host_hash != hellos[i].id.host_hash) {
+        if (greetings[j].id.node_label == greetings[i].id.node_label && greetings[j].id.host_hash != greetings[i].id.host_hash) {
             return blame(lnt_error(LNT_ERR_UNSUPPORTED, "give ranks of different hosts different nodes, or switch LINNET_EMULATE_GBPS off",
                                    "rank %u on %s and rank %u on %s share a node, but an emulated link cannot span hosts", j,
-                                   hellos[j].id.host, i, hellos[i].id.host), i);
+                                   greetings[j].id.host, i, greetings[i].id.host), i);
         }
     }
     return LNT_OK;
 }
 
-lnt_status_t lnt_hello_check(const lnt_hello_t *hellos, uint32_t rank, uint32_t n_ranks)
+lnt_status_t lnt_greeting_check(const lnt_greeting_t *greetings, uint32_t rank, uint32_t n_ranks)
 {
-    for (uint32_t i = 0; i < n_ranks; i++) LNT_TRY(check_identity(hellos, i, n_ranks));
-    if (hellos[rank].status < 0) return (lnt_status_t)hellos[rank].status; /* its own error is this thread's last one */
+    for (uint32_t i = 0; i < n_ranks; i++) LNT_TRY(check_identity(greetings, i, n_ranks));
+    if (greetings[rank].status < 0) return (lnt_status_t)greetings[rank].status; /* its own error is this thread's last one */
     for (uint32_t i = 0; i < n_ranks; i++) {
-        if (hellos[i].status < 0) {
-            return blame(lnt_error((lnt_status_t)hellos[i].status, NULL, "rank %u cannot take part: %.*s", i,
-                                   LNT_HELLO_CAUSE_MAX, hellos[i].cause), i);
+        if (greetings[i].status < 0) {
+            return blame(lnt_error((lnt_status_t)greetings[i].status, NULL, "rank %u cannot take part: %.*s", i,
+                                   LNT_GREETING_CAUSE_MAX, greetings[i].cause), i);
         }
-        LNT_TRY(check_settings(hellos, i));
-        LNT_TRY(check_nodes(hellos, i));
+        LNT_TRY(check_settings(greetings, i));
+        LNT_TRY(check_nodes(greetings, i));
     }
     return LNT_OK;
 }
