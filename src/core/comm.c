@@ -223,7 +223,6 @@ lnt_status_t lnt_comm_destroy(lnt_comm_t *comm)
     }
     context = comm->context;
     lnt_net_stop(comm);
-    lnt_comm_cache_destroy(comm);
     release(comm, LINGER_MS);
     atomic_fetch_sub(&context->n_objects, 1);
     return LNT_OK;
