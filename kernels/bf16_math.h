@@ -6,11 +6,14 @@
 
 #include "float_bits.h"
 
-/* For finite values: the carry of the rounding may run into the exponent, as it should. */
+/* The carry of the rounding may run into the exponent, as it should. A NaN stays one, made quiet: its fraction could be
+ * in the lower half alone. */
 LNT_HD uint16_t lnt_bf16_code(float a)
 {
     uint32_t bits = lnt_f32_bits(a);
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u ? 0xffffffffu : 0;
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return (uint16_t)((rounded & ~nan) | (((bits >> 16) | 0x40u) & nan));
 }
 
 LNT_HD float lnt_bf16_value(uint16_t code)

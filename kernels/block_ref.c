@@ -140,12 +140,13 @@ static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_
     }
 }
 
-/* Codes and error of the chunk in scratch. `poisoned`: codes 0, and an error nobody may use. */
+/* Codes and error of the chunk in scratch. `poisoned`: codes 0 under a scale of +0, and an error nobody may use. Values
+ * without a scale (f32, bf16) pass as they are: plain collectives hand NaN and Inf on. */
 static void code_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, float scale,
                        bool poisoned, scratch_t *s, uint8_t *codes, float *error_out)
 {
     size_t bytes = (n * loops->bits + 7) / 8;
-    if (poisoned) {
+    if (poisoned && loops->has_scales) {
         memset(codes, 0, bytes);
         if (error_out) memcpy(error_out + first, s->a, n * sizeof(*s->a));
         return;
@@ -188,10 +189,8 @@ void lnt_ref_encode_scaled(const lnt_ref_loops_t *loops, const lnt_encode_in_t *
         poisoned |= load_chunk(loops, in, i, n, &s);
         code_chunk(loops, in, i, n, scale, poisoned, &s, out->codes + i * loops->bits / 8, out->error_out);
     }
-    if (poisoned) {
-        memset(out->codes, 0, (size_t)((in->n * loops->bits + 7) / 8));
-        out->poisoned = true;
-    }
+    if (poisoned && loops->has_scales) memset(out->codes, 0, (size_t)((in->n * loops->bits + 7) / 8));
+    if (poisoned) out->poisoned = true;
     if (loops->has_scales && in->n) lnt_wire_store_f32(out->scales, poisoned ? 0.0f : scale);
 }
 

@@ -48,7 +48,8 @@ LNT_API uint64_t lnt_codec_encoded_size(const lnt_codec_t *codec, uint64_t n);
  *   error_out n floats: (input + error_in) - decoded, or NULL. May equal error_in (in place) or be another buffer
  *             (a shadow); it must not overlap otherwise. Requires error_in.
  * A non-finite value, or a value whose code cannot be decoded to a finite one, returns LNT_SKIPPED_NONFINITE: then
- * `wire` holds a decodable frame whose poisoned blocks are zero, and error_out is written but must not be used. */
+ * `wire` holds a decodable frame whose poisoned blocks are zero (f32 and bf16 pass the values on), and error_out is
+ * written but must not be used. */
 LNT_API lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
                                       const float *error_in, float *error_out, void *wire);
 

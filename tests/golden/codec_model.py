@@ -30,6 +30,7 @@ def f32_encode(a, live, rule):
 def bf16_encode(a, live, rule):
     bits = a.view(np.uint32)
     half = ((bits.astype(np.uint64) + 0x7fff + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    half = np.where(np.isnan(a), (bits >> 16) | 0x40, half).astype("<u2")      # NaN stays NaN, made quiet
     value = (half.astype(np.uint32) << 16).view(f32)
     return None, half, value, not np.isfinite(value).all()
 
@@ -65,7 +66,10 @@ def encode_block(name, rule, a, live):
     use = np.where(live & np.isfinite(a), a, f32(0)).astype(f32)
     s, codes, value, uncodable = ENCODE[name](use, live, rule)
     codes, value = codes.tobytes(), np.where(live, value, f32(0)).astype(f32)
-    if bad or uncodable:
+    if (bad or uncodable) and s is None:      # no scale: values pass as they are
+        s, codes, value, _ = ENCODE[name](np.where(live, a, f32(0)).astype(f32), live, rule)
+        codes, value = codes.tobytes(), np.where(live, value, f32(0)).astype(f32)
+    elif bad or uncodable:
         s, codes, value = None if s is None else f32(0), bytes(len(codes)), np.zeros(len(a), f32)
     error = np.where(live, a - value, f32(0)).astype(f32)
     return s, codes, value, error, bad or uncodable

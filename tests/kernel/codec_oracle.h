@@ -58,6 +58,7 @@ static inline uint16_t oracle_bf16(float v)
     uint32_t bits, up;
     float low, high;
     memcpy(&bits, &v, 4);
+    if (isnan(v)) return (uint16_t)(bits >> 16 | 0x40u);
     bits &= 0xffff0000u;
     up = bits + 0x10000u;
     memcpy(&low, &bits, 4);
@@ -124,7 +125,8 @@ static inline void oracle_encode(oracle_block_t *b, const lnt_codec_row_t *row, 
     if (!b->poisoned && row->id == LNT_CODEC_SIGN1) b->scale = oracle_sign_scale(b, rule);
     if (!b->poisoned && row->id == LNT_CODEC_INT8) b->scale = oracle_int8_scale(b);
     if (b->poisoned) b->scale = 0.0f;
-    for (uint64_t i = 0; i < b->n && !b->poisoned; i++)
+    if (b->poisoned && row->has_scales) return; /* codes 0; without a scale values pass as they are */
+    for (uint64_t i = 0; i < b->n; i++)
         if (oracle_live(b, i)) oracle_put(b, row, i);
 }
 

@@ -85,6 +85,7 @@ START_TEST(a_poisoned_piece_codes_zero)
     const lnt_codec_row_t *row = lnt_codec_rows(&n_rows) + _i;
     const lnt_codec_ops_t *ops = lnt_kernel_ops(lnt_kernel_impl_by_name("auto"), row->id);
     lnt_codec_cfg_t cfg = {8192, LNT_SCALE_L2};
+    if (!row->has_scales) return;
     data_fill(DATA_NAN, input, N);
     lnt_encode_in_t in = {input, LNT_F32, N, NULL, NULL};
     lnt_encode_out_t out = {.scales = scale_a, .codes = codes_a};
