@@ -38,8 +38,8 @@ typedef struct lnt_span {
 typedef struct lnt_stage {
     size_t struct_size;
     void  *arg;
-    /* out receives span->count floats. grad points at the span's first gradient element, NULL stands for zeros.
-     * NULL function: the gradient, converted to f32. */
+    /* out receives span->count floats. grad points at the span's first gradient element, NULL stands for zeros; it may be `out`
+     * itself (accumulated gradients, f32). NULL function: the gradient, converted to f32. */
     void (*produce_local)(void *arg, const lnt_span_t *span, const void *grad, lnt_dtype_t dtype, float *out);
     /* In place. NULL function: the value itself is coded. */
     void (*produce_wire)(void *arg, const lnt_span_t *span, float *value);

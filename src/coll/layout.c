@@ -109,8 +109,7 @@ uint64_t lnt_grid_pos(const lnt_grid_t *grid, uint64_t block)
     return grid->pos[e] + (block - grid->first[e]) * grid->block;
 }
 
-/* First block that starts at or behind pos; n_blocks if there is none. */
-static uint64_t block_from(const lnt_grid_t *grid, uint64_t pos)
+uint64_t lnt_grid_block(const lnt_grid_t *grid, uint64_t pos)
 {
     size_t e;
 
@@ -134,7 +133,7 @@ static uint64_t part_begin(const lnt_grid_t *grid, lnt_range_t range, uint32_t n
 {
     const uint64_t n_elems   = lnt_range_elems(grid, range);
     const uint64_t threshold = (uint64_t)(((wide_t)n_elems * i + n - 1) / n);
-    const uint64_t block     = block_from(grid, lnt_grid_pos(grid, range.begin) + threshold);
+    const uint64_t block     = lnt_grid_block(grid, lnt_grid_pos(grid, range.begin) + threshold);
 
     return min_u64(block, range.end);
 }
@@ -149,7 +148,7 @@ lnt_range_t lnt_layout_segment(const lnt_grid_t *grid, lnt_range_t range, uint64
 {
     const uint64_t pos   = lnt_grid_pos(grid, begin);
     const uint64_t limit = pos + min_u64(segment_elems, grid->n_elems - pos);
-    uint64_t       end   = block_from(grid, limit);
+    uint64_t       end   = lnt_grid_block(grid, limit);
 
     if (lnt_grid_pos(grid, end) > limit) {
         --end; /* the block that crosses the limit */

@@ -34,6 +34,8 @@ void         lnt_grid_release(lnt_grid_t *grid);
 
 /* First position of block k; lnt_grid_pos(grid, n_blocks) = n_elems. O(log extents). */
 uint64_t lnt_grid_pos(const lnt_grid_t *grid, uint64_t block);
+/* First block that starts at or behind pos; n_blocks if there is none. O(log extents). */
+uint64_t lnt_grid_block(const lnt_grid_t *grid, uint64_t pos);
 
 /* A range of whole blocks. */
 typedef struct lnt_range {

@@ -1,0 +1,706 @@
+/* The exchange over a network in memory, all ranks in one thread, against tests/exchange_oracle.h byte for byte: random maps, codecs,
+ * tensors, segments, masks, poison, vetoes, delivery orders. Seed: LNT_TEST_SEED. */
+#include <check.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "../../src/base/memory.h"
+#include "../../src/coll/exchange.h"
+#include "../exchange_oracle.h"
+#include "../fake_net.h"
+
+enum { BUCKETS = 2, ROUNDS = 4, CASES = 24 };
+
+static uint64_t seed;
+
+typedef struct bucket {
+    oracle_t        oracle;
+    lnt_extent_t    extents[ORACLE_EXTENTS];
+    lnt_exchange_t *exchange[FAKE_RANKS];
+    lnt_source_t    sources[FAKE_RANKS][ORACLE_EXTENTS];
+    float          *values[FAKE_RANKS]; /* [N]; as bf16 in its first half where the source says so */
+    float          *more[FAKE_RANKS];   /* accumulated */
+    float          *bias;
+    uint8_t        *live;
+    struct world   *world;
+} bucket_t;
+
+typedef struct world {
+    fake_net_t   net;
+    fake_rank_t  at[FAKE_RANKS];
+    lnt_topo_t  *topo;
+    uint32_t     n, n_buckets;
+    bucket_t     bucket[BUCKETS];
+    lnt_graph_t *graphs[FAKE_RANKS][BUCKETS];
+    _Atomic uint8_t ready[FAKE_RANKS][BUCKETS];
+    lnt_job_t    job[FAKE_RANKS];
+    bool         own_local; /* the stage has a produce_local */
+    lnt_dtype_t  dtype;
+} world_t;
+
+static world_t world;
+
+static uint64_t draw(uint64_t n)
+{
+    return fake_random(&world.net) % n;
+}
+
+/* --- stage functions: elementwise, in place ------------------------------------------------------------------------ */
+
+static uint64_t pos_of(const bucket_t *bucket, const lnt_span_t *span)
+{
+    uint64_t pos = 0;
+
+    for (uint32_t t = 0; t < span->tensor; t++) {
+        pos += bucket->extents[t].count;
+    }
+    ck_assert_uint_le(span->offset + span->count, bucket->extents[span->tensor].offset + bucket->extents[span->tensor].count);
+    ck_assert_uint_le(span->count, LNT_SPAN_MAX);
+    ck_assert(bucket->oracle.packed || span->offset % bucket->oracle.block == 0);
+    return pos + span->offset - bucket->extents[span->tensor].offset;
+}
+
+static float widened(const void *grad, lnt_dtype_t dtype, uint64_t i)
+{
+    uint32_t bits;
+    float    value = 0;
+
+    if (grad == NULL) {
+        return 0;
+    }
+    if (dtype == LNT_F32) {
+        return ((const float *)grad)[i];
+    }
+    bits = (uint32_t)((const uint16_t *)grad)[i] << 16;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static void half_of(void *arg, const lnt_span_t *span, const void *grad, lnt_dtype_t dtype, float *out)
+{
+    (void)arg;
+    for (uint64_t i = 0; i < span->count; i++) {
+        out[i] = 0.5f * widened(grad, dtype, i);
+    }
+}
+
+static void add_bias(void *arg, const lnt_span_t *span, float *value)
+{
+    const bucket_t *bucket = arg;
+    const float    *bias   = bucket->bias + pos_of(bucket, span);
+
+    for (uint64_t i = 0; i < span->count; i++) {
+        value[i] = value[i] + bias[i];
+    }
+}
+
+/* --- worlds -------------------------------------------------------------------------------------------------------- */
+
+static const char *const codec_names[] = {"f32", "bf16", "sign1", "int8"};
+
+typedef struct shape {
+    uint32_t n;
+    uint64_t label[FAKE_RANKS];
+    int      codec;
+    uint32_t block, scale_block, n_extents;
+    uint64_t count[ORACLE_EXTENTS], segment;
+    bool     packed, l1, feeds_v, feedback, sum;
+} shape_t;
+
+static void fill_oracle(bucket_t *bucket, const shape_t *shape)
+{
+    oracle_t *o = &bucket->oracle;
+
+    oracle_map(o, shape->label, shape->n);
+    o->n_extents   = shape->n_extents;
+    o->block       = shape->block;
+    o->scale_block = shape->scale_block;
+    o->segment     = shape->segment;
+    o->codec       = shape->codec;
+    o->packed      = shape->packed;
+    o->l1          = shape->l1;
+    o->feeds_v     = shape->feeds_v;
+    o->feedback    = shape->feedback;
+    memcpy(o->count, shape->count, sizeof(shape->count));
+    o->factor        = shape->sum ? 1.0f : (float)((double)o->M / o->n * 0.75 / 3.0);
+    o->server_factor = shape->sum ? 1.0f : (float)(1.0 / o->M);
+    oracle_start(o);
+    bucket->bias = oracle_floats(o->N);
+    bucket->live = malloc(o->N + 1);
+    memset(bucket->live, 1, o->N + 1);
+    o->live = bucket->live;
+    o->bias = draw(3) == 0 ? NULL : bucket->bias;
+}
+
+static void fill_sources(bucket_t *bucket, uint32_t rank)
+{
+    uint64_t pos = 0;
+
+    bucket->values[rank] = oracle_floats(bucket->oracle.N);
+    bucket->more[rank]   = oracle_floats(bucket->oracle.N);
+    for (uint32_t t = 0; t < bucket->oracle.n_extents; t++) {
+        lnt_source_t *source = &bucket->sources[rank][t];
+        size_t        size   = world.dtype == LNT_F32 ? 4 : 2;
+        uint64_t      offset = bucket->extents[t].offset;
+
+        /* The tensor begins `offset` elements before what belongs to this bucket; nobody may read there. */
+        *source = (lnt_source_t){(const uint8_t *)bucket->values[rank] + pos * size - offset * size, world.dtype, NULL};
+        source->values      = draw(8) == 0 ? NULL : source->values;
+        source->accumulated = draw(3) == 0 ? bucket->more[rank] + pos - offset : NULL;
+        pos += bucket->extents[t].count;
+    }
+}
+
+static void make_exchange(bucket_t *bucket, const shape_t *shape, uint32_t rank, uint32_t number)
+{
+    lnt_exchange_memory_t memory;
+    lnt_exchange_params_t params = {.topo = world.topo, .rank = rank, .extents = bucket->extents, .n_extents = shape->n_extents,
+                                    .packed = shape->packed, .scale_block = shape->scale_block, .segment_elems = shape->segment,
+                                    .program = 3, .bucket = number, .feeds_v = shape->feeds_v, .feedback = shape->feedback,
+                                    .sources = bucket->sources[rank]};
+    lnt_owned_t worker, server;
+
+    ck_assert_int_eq(lnt_codec_init(&params.codec, codec_names[shape->codec], 0, shape->l1 ? LNT_SCALE_L1 : LNT_SCALE_L2), LNT_OK);
+    params.codec.cfg.block = shape->block;
+    params.stage           = (lnt_stage_t){sizeof(params.stage), bucket, world.own_local ? half_of : NULL,
+                                           bucket->oracle.bias != NULL ? add_bias : NULL, NULL, NULL};
+    ck_assert_int_eq(lnt_exchange_predict(&params, &memory), LNT_OK);
+    ck_assert_int_eq(lnt_exchange_create(&params, &bucket->exchange[rank]), LNT_OK);
+    lnt_exchange_prepare(bucket->exchange[rank], bucket->oracle.factor, bucket->oracle.server_factor);
+    world.graphs[rank][number] = lnt_exchange_graph(bucket->exchange[rank]);
+    worker = lnt_exchange_worker_error(bucket->exchange[rank]);
+    server = lnt_exchange_server_error(bucket->exchange[rank]);
+    ck_assert_uint_eq(memory.errors, 4 * (worker.end - worker.begin + server.end - server.begin));
+    ck_assert_uint_eq(memory.shadows, memory.errors);
+    ck_assert_uint_ge(memory.frames, world.graphs[rank][number]->space.bytes);
+    ck_assert_int_eq(lnt_exec_reserve(world.net.exec[rank], world.graphs[rank][number]->n_tasks), LNT_OK);
+}
+
+static void make_bucket(const shape_t *shape, uint32_t number)
+{
+    bucket_t *bucket = &world.bucket[number];
+
+    bucket->world = &world;
+    for (uint32_t t = 0; t < shape->n_extents; t++) {
+        uint64_t unit   = shape->scale_block > shape->block ? shape->scale_block : shape->block;
+        uint64_t offset = shape->packed ? draw(100) : draw(3) * unit;
+
+        bucket->extents[t] = (lnt_extent_t){t, offset, shape->count[t]};
+    }
+    fill_oracle(bucket, shape);
+    for (uint32_t r = 0; r < shape->n; r++) {
+        fill_sources(bucket, r);
+        make_exchange(bucket, shape, r, number);
+    }
+}
+
+static void make_world(const shape_t *shapes, uint32_t n_buckets, uint64_t random)
+{
+    memset(&world, 0, sizeof(world));
+    world.net.random  = random | 1;
+    world.n           = shapes[0].n;
+    world.n_buckets   = n_buckets;
+    world.net.n_ranks = world.n;
+    world.own_local   = draw(2);
+    world.dtype       = draw(3) == 0 ? LNT_BF16 : LNT_F32;
+    ck_assert_int_eq(lnt_topo_create(shapes[0].label, world.n, &world.topo), LNT_OK);
+    for (uint32_t r = 0; r < world.n; r++) {
+        lnt_exec_params_t params = {.rank = r, .n_ranks = world.n, .arg = &world.at[r], .send = fake_send, .wake = fake_wake,
+                                    .fail = fake_fail};
+
+        world.at[r]       = (fake_rank_t){&world.net, r};
+        world.net.node[r] = world.topo->node_of[r];
+        ck_assert_int_eq(lnt_exec_create(&params, &world.net.exec[r]), LNT_OK);
+        lnt_exec_sink(world.net.exec[r], &world.net.sink[r]);
+    }
+    for (uint32_t b = 0; b < n_buckets; b++) {
+        make_bucket(&shapes[b], b);
+    }
+}
+
+static void end_world(void)
+{
+    for (uint32_t b = 0; b < world.n_buckets; b++) {
+        bucket_t *bucket = &world.bucket[b];
+
+        for (uint32_t r = 0; r < world.n; r++) {
+            lnt_exchange_destroy(bucket->exchange[r]);
+            free(bucket->values[r]);
+            free(bucket->more[r]);
+        }
+        free(bucket->bias);
+        free(bucket->live);
+        oracle_end(&bucket->oracle);
+    }
+    for (uint32_t r = 0; r < world.n; r++) {
+        lnt_exec_destroy(world.net.exec[r]);
+    }
+    lnt_topo_destroy(world.topo);
+    ck_assert_uint_eq(lnt_memory_live(), 0);
+}
+
+/* --- rounds -------------------------------------------------------------------------------------------------------- */
+
+static float random_value(int spread)
+{
+    float unit = (float)draw(1u << 20) / (1u << 20) - 0.5f;
+
+    return draw(40) == 0 ? -0.0f : ldexpf(unit, (int)draw((uint64_t)spread + 1) - spread / 2);
+}
+
+static void put_value(bucket_t *bucket, uint32_t rank, uint64_t p, float value)
+{
+    uint32_t bits;
+    uint16_t half;
+
+    if (world.dtype == LNT_F32) {
+        bucket->values[rank][p] = value;
+        return;
+    }
+    memcpy(&bits, &value, 4);
+    half = (uint16_t)(bits >> 16);
+    memcpy((uint8_t *)bucket->values[rank] + 2 * p, &half, 2);
+}
+
+static void draw_inputs(bucket_t *bucket)
+{
+    oracle_t *o      = &bucket->oracle;
+    int       spread = draw(3) == 0 ? 60 : 8;
+    uint64_t  zeros  = o->N == 0 ? 0 : draw(o->N), end = zeros + draw(3) * o->block; /* some whole blocks are zero */
+
+    for (uint64_t p = 0; p < o->N; p++) {
+        bool zero = p >= zeros && p < end;
+
+        for (uint32_t r = 0; r < o->n; r++) {
+            put_value(bucket, r, p, zero ? 0 : random_value(spread));
+            bucket->more[r][p] = zero ? 0 : random_value(spread);
+        }
+        bucket->bias[p] = zero ? 0 : random_value(spread);
+    }
+}
+
+static void poison(bucket_t *bucket)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3.0e38f, 1e20f};
+    uint32_t           rank  = (uint32_t)draw(world.n);
+
+    if (bucket->oracle.N != 0) {
+        put_value(bucket, rank, draw(bucket->oracle.N), bad[draw(sizeof(bad) / sizeof(bad[0]))]);
+    }
+}
+
+/* What the sources and produce_local make of the values. */
+static void form_inputs(bucket_t *bucket)
+{
+    for (uint32_t r = 0; r < world.n; r++) {
+        for (uint64_t t = 0, p = 0; t < bucket->oracle.n_extents; t++) {
+            const lnt_source_t *source = &bucket->sources[r][t];
+
+            for (uint64_t i = 0; i < bucket->extents[t].count; i++, p++) {
+                float value = source->values == NULL ? 0 : widened(bucket->values[r], world.dtype, p);
+
+                value                      = source->accumulated == NULL ? value : value + bucket->more[r][p];
+                bucket->oracle.input[r][p] = world.own_local ? 0.5f * value : value;
+            }
+        }
+    }
+}
+
+static void draw_mask(bucket_t *bucket)
+{
+    oracle_t *o = &bucket->oracle;
+
+    for (uint32_t t = 0, pos = 0; t < o->n_extents; pos += (uint32_t)o->count[t++]) {
+        uint64_t begin = draw(o->count[t] + 1), count = draw(o->count[t] - begin + 1);
+        int      kind = (int)draw(4);
+
+        for (uint64_t i = begin; i < begin + count; i++) {
+            bucket->live[pos + i] = kind == 0 ? 1 : kind == 1 ? 0 : draw(4) != 0;
+        }
+        for (uint32_t r = 0; r < world.n; r++) {
+            ck_assert_int_eq(lnt_exchange_set_live(bucket->exchange[r], t, bucket->extents[t].offset + begin, count,
+                                                   kind == 0 ? NULL : bucket->live + pos + begin), LNT_OK);
+        }
+    }
+    oracle_mask(o);
+}
+
+static bool all_done(void)
+{
+    for (uint32_t r = 0; r < world.n; r++) {
+        if (atomic_load(&world.job[r].state) != LNT_JOB_DONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_ranks(uint64_t sequence)
+{
+    uint64_t idle = 0;
+
+    for (uint32_t r = 0; r < world.n; r++) {
+        lnt_job_t *job = &world.job[r];
+
+        job->graphs   = world.graphs[r];
+        job->n_graphs = world.n_buckets;
+        job->ready    = world.ready[r];
+        job->sequence = sequence;
+        atomic_store(&job->raised, world.bucket[0].oracle.veto[r] ? LNT_FRAME_VETO : 0);
+        if (draw(2)) {
+            lnt_exec_post(world.net.exec[r], job);
+        } else {
+            atomic_store(&job->state, LNT_JOB_IDLE);
+        }
+    }
+    while (!all_done()) {
+        uint32_t   r     = (uint32_t)draw(world.n);
+        lnt_job_t *job   = &world.job[r];
+        bool       moved = draw(2) ? fake_step(&world.net) : lnt_exec_progress(world.net.exec[r]);
+
+        if (draw(20) == 0 && atomic_load(&job->state) == LNT_JOB_IDLE) {
+            lnt_exec_post(world.net.exec[r], job); /* late: others' frames were held */
+        } else if (atomic_load(&job->state) == LNT_JOB_RUNNING) {
+            lnt_job_ready(world.net.exec[r], job, (uint32_t)draw(world.n_buckets));
+        }
+        idle = moved ? 0 : idle + 1;
+        ck_assert_uint_lt(idle, 100000);
+    }
+    ck_assert_uint_eq(world.net.n_items, 0);
+}
+
+static void same_floats(const float *a, const float *b, uint64_t n, const char *what)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (memcmp(&a[i], &b[i], 4) != 0) {
+            ck_abort_msg("%s: element %d of %d is %.9g, not %.9g", what, (int)i, (int)n, (double)a[i], (double)b[i]);
+        }
+    }
+}
+
+static void check_output(const bucket_t *bucket, uint32_t rank)
+{
+    const oracle_t *o   = &bucket->oracle;
+    float          *out = oracle_floats(o->N);
+    uint32_t        b   = o->n_blocks == 0 ? 0 : (uint32_t)draw(o->n_blocks);
+
+    lnt_exchange_read(bucket->exchange[rank], 0, o->N, out);
+    same_floats(out, o->out, o->N, "output");
+    if (o->n_blocks != 0) {
+        lnt_exchange_read(bucket->exchange[rank], o->pos[b], o->N - o->pos[b], out);
+        same_floats(out, o->out + o->pos[b], o->N - o->pos[b], "part of the output");
+    }
+    free(out);
+}
+
+static void check_errors(const bucket_t *bucket, uint32_t rank)
+{
+    const oracle_t *o      = &bucket->oracle;
+    lnt_owned_t     worker = lnt_exchange_worker_error(bucket->exchange[rank]), server = lnt_exchange_server_error(bucket->exchange[rank]);
+    uint64_t        shard = 0, chunk = 0;
+    uint32_t        a = o->node[rank];
+
+    for (uint32_t k = 0; k < o->n_blocks && oracle_errors(o); k++) {
+        bool own = o->ranks[a][o->shard[k]] == rank;
+
+        shard += own ? o->len[k] : 0;
+        chunk += own && o->chunk[k] == a ? o->len[k] : 0;
+        ck_assert(!own || (o->pos[k] >= worker.begin && o->pos[k] < worker.end));
+    }
+    ck_assert_uint_eq(worker.end - worker.begin, shard);
+    ck_assert_uint_eq(server.end - server.begin, chunk);
+    same_floats(worker.values, o->e[a] + worker.begin, shard, "worker error");
+    same_floats(server.values, o->E + server.begin, chunk, "server error");
+}
+
+static void check_masks(const bucket_t *bucket, uint32_t rank)
+{
+    const oracle_t *o      = &bucket->oracle;
+    const uint8_t  *active = lnt_exchange_active(bucket->exchange[rank]);
+    bool            any    = memchr(bucket->live, 0, o->N) != NULL;
+
+    ck_assert(any == (active != NULL));
+    for (uint32_t k = 0; k < o->n_blocks; k++) {
+        const uint8_t *bits = lnt_exchange_live(bucket->exchange[rank], o->pos[k]);
+
+        ck_assert((bits != NULL) == (memchr(bucket->live + o->pos[k], 0, o->len[k]) != NULL));
+        ck_assert(active == NULL || active[k] == o->active[k]);
+        for (uint64_t i = 0; i < o->len[k] && bits != NULL; i++) {
+            ck_assert_uint_eq(bits[i / 8] >> i % 8 & 1, bucket->live[o->pos[k] + i]);
+        }
+    }
+}
+
+static void check_bytes(void)
+{
+    for (uint32_t r = 0; r < world.n; r++) {
+        uint64_t intra = 0, inter = 0;
+
+        for (uint32_t b = 0; b < world.n_buckets; b++) {
+            lnt_bytes_t bytes;
+
+            ck_assert_int_eq(lnt_exchange_bytes(world.bucket[b].exchange[r], &bytes), LNT_OK);
+            ck_assert_uint_eq(bytes.intra, world.bucket[b].oracle.intra[r]);
+            ck_assert_uint_eq(bytes.inter, world.bucket[b].oracle.inter[r]);
+            intra += bytes.intra;
+            inter += bytes.inter;
+        }
+        ck_assert_uint_eq(world.net.intra[r], intra);
+        ck_assert_uint_eq(world.net.inter[r], inter);
+    }
+    memset(world.net.intra, 0, sizeof(world.net.intra));
+    memset(world.net.inter, 0, sizeof(world.net.inter));
+}
+
+static void check_round(int flags)
+{
+    check_bytes();
+    for (uint32_t r = 0; r < world.n; r++) {
+        ck_assert_int_eq(world.job[r].flags, flags);
+        for (uint32_t b = 0; b < world.n_buckets; b++) {
+            ck_assert_int_eq(world.graphs[r][b]->flags, world.bucket[b].oracle.flags);
+            if (flags == 0) {
+                lnt_exchange_commit(world.bucket[b].exchange[r]);
+                check_output(&world.bucket[b], r);
+            }
+        }
+    }
+    for (uint32_t b = 0; b < world.n_buckets; b++) {
+        if (flags == 0) {
+            oracle_commit(&world.bucket[b].oracle);
+        }
+        for (uint32_t r = 0; r < world.n; r++) {
+            check_errors(&world.bucket[b], r);
+            if (!world.bucket[b].oracle.packed) {
+                check_masks(&world.bucket[b], r);
+            }
+        }
+    }
+}
+
+static void one_round(uint64_t sequence, bool clean)
+{
+    int flags = 0;
+
+    for (uint32_t b = 0; b < world.n_buckets; b++) {
+        bucket_t *bucket = &world.bucket[b];
+
+        draw_inputs(bucket);
+        if (!clean && draw(3) == 0) {
+            poison(bucket);
+        }
+        for (uint32_t r = 0; r < world.n; r++) {
+            bucket->oracle.veto[r] = b == 0 ? !clean && draw(12) == 0 : world.bucket[0].oracle.veto[r];
+        }
+        form_inputs(bucket);
+        oracle_run(&bucket->oracle);
+        flags |= bucket->oracle.flags;
+    }
+    run_ranks(sequence);
+    check_round(flags);
+}
+
+static void drop_all(void)
+{
+    for (uint32_t b = 0; b < world.n_buckets; b++) {
+        bucket_t *bucket = &world.bucket[b];
+        double    want = 0, got = 0, mine;
+
+        for (uint64_t p = 0; p < bucket->oracle.N && oracle_errors(&bucket->oracle); p++) {
+            for (uint32_t a = 0; a < bucket->oracle.M; a++) {
+                want += (double)bucket->oracle.e[a][p] * (double)bucket->oracle.e[a][p];
+                bucket->oracle.e[a][p] = 0;
+            }
+            want += (double)bucket->oracle.E[p] * (double)bucket->oracle.E[p];
+            bucket->oracle.E[p] = 0;
+        }
+        for (uint32_t r = 0; r < world.n; r++) {
+            lnt_exchange_drop_errors(bucket->exchange[r], &mine);
+            got += mine;
+            check_errors(bucket, r);
+        }
+        ck_assert(fabs(got - want) <= 1e-9 * want);
+    }
+}
+
+static void run_world(void)
+{
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t b = 0; b < world.n_buckets && round != 0; b++) {
+            if (!world.bucket[b].oracle.packed && draw(2)) {
+                draw_mask(&world.bucket[b]);
+            }
+        }
+        one_round(10 + round, round == 0);
+        if (draw(8) == 0) {
+            drop_all();
+        }
+    }
+}
+
+/* --- cases --------------------------------------------------------------------------------------------------------- */
+
+static const struct map {
+    uint32_t n;
+    uint64_t label[FAKE_RANKS];
+} maps[] = {
+    {2, {0, 1}},          {4, {0, 1, 2, 3}},       {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}},
+    {5, {0, 0, 0, 1, 1}}, {6, {0, 1, 1, 0, 2, 1}}, {3, {0, 0, 0}},    {1, {0}},
+    {5, {0, 1, 1, 0, 2}}, {8, {0, 0, 0, 0, 1, 1, 1, 1}},
+};
+
+static shape_t random_shape(const struct map *map, int codec, uint64_t most)
+{
+    static const uint32_t blocks[] = {64, 128, 192, 256, 1024};
+    shape_t               shape    = {.n = map->n, .codec = codec};
+    uint64_t              left     = most;
+
+    memcpy(shape.label, map->label, sizeof(shape.label));
+    shape.block     = blocks[draw(5)];
+    shape.n_extents = (uint32_t)draw(ORACLE_EXTENTS + 1);
+    for (uint32_t t = 0; t < shape.n_extents; t++) {
+        static const uint64_t short_ones[] = {0, 1, 63, 64, 65};
+        uint64_t              count        = draw(2) ? short_ones[draw(5)] : draw(left / 2 + 1);
+
+        shape.count[t] = draw(6) == 0 ? shape.block * draw(3) : count;
+        shape.count[t] = shape.count[t] < left ? shape.count[t] : left;
+        left -= shape.count[t];
+    }
+    shape.segment  = draw(4) == 0 ? 0 : draw(3) == 0 ? most : 1 + draw(shape.block * 5);
+    shape.packed   = draw(4) == 0;
+    shape.l1       = codec == ORACLE_SIGN1 && draw(3) == 0;
+    shape.feeds_v  = draw(3) == 0;
+    shape.feedback = draw(4) != 0;
+    shape.sum      = draw(4) == 0;
+    return shape;
+}
+
+static void random_case(const struct map *map, int codec, uint64_t most)
+{
+    uint32_t n_buckets = 1 + (uint32_t)draw(BUCKETS);
+    shape_t  shapes[BUCKETS];
+
+    for (uint32_t b = 0; b < n_buckets; b++) {
+        shapes[b] = random_shape(map, codec, most);
+    }
+    make_world(shapes, n_buckets, fake_random(&world.net));
+    run_world();
+    end_world();
+}
+
+static void seed_case(int number, int kind)
+{
+    world.net.random = (seed * 1000003 + (uint64_t)number * 101 + (uint64_t)kind) | 1;
+    for (int i = 0; i < 20; i++) {
+        fake_random(&world.net);
+    }
+}
+
+START_TEST(fixed_maps_match_the_oracle)
+{
+    for (int codec = ORACLE_F32; codec <= ORACLE_INT8; codec++) {
+        seed_case(_i, codec);
+        random_case(&maps[_i], codec, 3000);
+    }
+}
+END_TEST
+
+START_TEST(random_maps_match_the_oracle)
+{
+    struct map map;
+
+    seed_case(_i, 10);
+    map.n = 1 + (uint32_t)draw(FAKE_RANKS);
+    for (uint32_t r = 0; r < FAKE_RANKS; r++) {
+        map.label[r] = draw(1 + draw(6)) * 1000;
+    }
+    random_case(&map, (int)draw(4), 2000);
+}
+END_TEST
+
+/* Blocks that do not fit the stack. */
+START_TEST(large_blocks_match_the_oracle)
+{
+    shape_t shape;
+
+    seed_case(_i, 20);
+    shape         = random_shape(&maps[_i], ORACLE_SIGN1 + (_i & 1), 30000);
+    shape.block   = 4096 + 64 * (1 + (uint32_t)draw(20));
+    shape.packed  = draw(3) == 0;
+    shape.segment = draw(20000);
+    make_world(&shape, 1, fake_random(&world.net));
+    run_world();
+    end_world();
+}
+END_TEST
+
+/* Compat grids: a worker scale over several blocks, also of 8, across chunks and segments. */
+START_TEST(compat_grids_match_the_oracle)
+{
+    shape_t shape;
+
+    seed_case(_i, 30);
+    shape             = random_shape(&maps[_i], ORACLE_SIGN1 + (int)draw(2), 3000);
+    shape.block       = 8 * (1 + (uint32_t)draw(40));
+    shape.scale_block = shape.block * (1 + (uint32_t)draw(20));
+    make_world(&shape, 1, fake_random(&world.net));
+    run_world();
+    end_world();
+}
+END_TEST
+
+/* Same inputs, other segments and other delivery orders: same bytes. */
+START_TEST(segments_and_order_leave_results_alone)
+{
+    float   *first = NULL;
+    shape_t  shape;
+    uint64_t random;
+
+    seed_case(_i, 40);
+    shape  = random_shape(&maps[_i], ORACLE_SIGN1, 3000);
+    random = fake_random(&world.net);
+    for (uint64_t segment = 0; segment < 3; segment++) {
+        shape.segment = segment * segment * 700;
+        make_world(&shape, 1, random);
+        draw_inputs(&world.bucket[0]);
+        form_inputs(&world.bucket[0]);
+        oracle_run(&world.bucket[0].oracle);
+        world.net.random ^= segment << 20;
+        run_ranks(1);
+        check_output(&world.bucket[0], 0);
+        if (first == NULL) {
+            first = oracle_floats(world.bucket[0].oracle.N);
+            memcpy(first, world.bucket[0].oracle.out, world.bucket[0].oracle.N * sizeof(*first));
+        }
+        same_floats(first, world.bucket[0].oracle.out, world.bucket[0].oracle.N, "inputs of another segment size");
+        end_world();
+    }
+    free(first);
+}
+END_TEST
+
+int main(void)
+{
+    const int   n_maps = (int)(sizeof(maps) / sizeof(maps[0]));
+    const char *text   = getenv("LNT_TEST_SEED");
+    Suite      *suite  = suite_create("exchange");
+    TCase      *tests  = tcase_create("exchange");
+    SRunner    *runner;
+    int         failed;
+
+    seed = text != NULL ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+    printf("LNT_TEST_SEED=%llu\n", (unsigned long long)seed);
+    fflush(stdout);
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, fixed_maps_match_the_oracle, 0, n_maps);
+    tcase_add_loop_test(tests, random_maps_match_the_oracle, 0, CASES);
+    tcase_add_loop_test(tests, large_blocks_match_the_oracle, 0, n_maps);
+    tcase_add_loop_test(tests, compat_grids_match_the_oracle, 0, n_maps);
+    tcase_add_loop_test(tests, segments_and_order_leave_results_alone, 0, n_maps);
+    suite_add_tcase(suite, tests);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
