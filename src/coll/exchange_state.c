@@ -162,10 +162,10 @@ static void find_dead_blocks(lnt_exchange_t *exchange, size_t e)
 
     for (uint64_t i = 0, b = grid->first[e]; i < count; b++) {
         uint64_t end = i + grid->block < count ? i + grid->block : count;
-        uint8_t  dead = 0;
+        bool     dead = false;
 
         for (; i < end; i++) {
-            dead |= (mask[i / 8] >> i % 8 & 1) == 0;
+            dead = dead || (mask[i / 8] >> i % 8 & 1) == 0;
         }
         exchange->dead_block[b] = dead;
     }
