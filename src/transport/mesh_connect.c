@@ -79,6 +79,14 @@ static void link_up(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
     lnt_mesh_link_flush(mesh, link);
 }
 
+/* This rank has failed while the mesh was being built: who comes now must hear why before it finds the doors closed. */
+static void tell_latecomer(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
+{
+    if (mesh->failed && (link->state != LNT_LINK_GONE)) {
+        lnt_mesh_tell_failure(mesh, link);
+    }
+}
+
 static void queue_hello(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_hello_t hello = {.magic = hello_magic,
@@ -165,6 +173,7 @@ void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
     }
     link->state = LNT_LINK_GREETING;
     lnt_mesh_link_flush(mesh, link);
+    tell_latecomer(mesh, link);
 }
 
 /* Reads towards a hello: true when it is whole; *over_p when the connection ended or cannot become one. */
@@ -276,6 +285,7 @@ void lnt_mesh_on_guest(lnt_mesh_t *mesh, uint32_t index)
     guest->fd = -1;
     queue_hello(mesh, link);
     link_up(mesh, link);
+    tell_latecomer(mesh, link);
 }
 
 void lnt_mesh_close_doors(lnt_mesh_t *mesh)

@@ -16,7 +16,7 @@ static bool can_tell(const lnt_mesh_link_t *link)
     return (link->state == LNT_LINK_GREETING) || (link->state == LNT_LINK_UP);
 }
 
-static void flood(lnt_mesh_t *mesh)
+void lnt_mesh_tell_failure(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_msg_header_t  header = {.kind = LNT_MSG_FAILURE, .bytes = sizeof(lnt_msg_failure_t)};
     lnt_msg_failure_t body = {.rank = mesh->record.rank,
@@ -27,9 +27,14 @@ static void flood(lnt_mesh_t *mesh)
 
     memcpy(body.cause, mesh->record.cause, sizeof(body.cause));
     memcpy(body.cure, mesh->record.cure, sizeof(body.cure));
+    (void)lnt_mesh_link_queue(mesh, link, &header, &body, NULL);
+}
+
+static void flood(lnt_mesh_t *mesh)
+{
     for (uint32_t i = 0; i < mesh->n_links; i++) {
         if (can_tell(&mesh->links[i])) {
-            (void)lnt_mesh_link_queue(mesh, &mesh->links[i], &header, &body, NULL);
+            lnt_mesh_tell_failure(mesh, &mesh->links[i]);
         }
     }
 }

@@ -151,6 +151,7 @@ void lnt_mesh_close_doors(lnt_mesh_t *mesh); /* listeners and guests */
 
 /* mesh_fail.c */
 void         lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why); /* closes it; PEER_LOST unless closing or failed */
+void         lnt_mesh_tell_failure(lnt_mesh_t *mesh, lnt_mesh_link_t *link);
 void         lnt_mesh_on_failure_message(lnt_mesh_t *mesh, const void *body);
 void         lnt_mesh_on_event(lnt_mesh_t *mesh);
 void         lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_mesh_link_t *link), uint32_t timeout_ms);
