@@ -72,9 +72,8 @@ typedef struct rig {
     uint64_t                   wire_bytes[2], expected_bytes;
     uint64_t                   random;
     bool                       refused;
-    uint32_t                   received[RANKS_MAX], n_received, n_sent, n_broken, n_wrong, n_overslept;
+    uint32_t                   located[RANKS_MAX], n_received, n_sent, n_broken, n_wrong, n_overslept;
     char                       why[128];
-    unsigned char             *bodies[RANKS_MAX];
     lnt_send_t                 sends[RANKS_MAX][FRAMES_MAX];
     lnt_status_t               locate_status;
 } rig_t;
@@ -82,7 +81,7 @@ typedef struct rig {
 static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_t *header, void **body_p)
 {
     rig_t   *rig = arg;
-    uint64_t key = frame_key(rig->script, src, rig->self->rank, rig->received[src]);
+    uint64_t key = frame_key(rig->script, src, rig->self->rank, rig->located[src]);
 
     if (rig->locate_status < 0) {
         return rig->locate_status;
@@ -92,10 +91,14 @@ static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_
         rig->refused = true;
         return LNT_IN_PROGRESS;
     }
-    rig->n_wrong += (header->sequence != rig->received[src]) || (header->source != src) ||
+    rig->n_wrong += (header->sequence != rig->located[src]) || (header->source != src) ||
                     (header->payload_bytes + header->section_bytes != frame_size(rig->script, key));
-    *body_p = rig->bodies[src];
-    return (rig->n_wrong == 0) ? LNT_OK : LNT_ERR_CORRUPT;
+    if (rig->n_wrong > 0) {
+        return LNT_ERR_CORRUPT;
+    }
+    rig->located[src]++;
+    *body_p = lnt_alloc_aligned(frame_size(rig->script, key), "body"); /* several may be on their way at once */
+    return LNT_OK;
 }
 
 static void sink_arrived(void *arg, uint32_t src, const lnt_frame_header_t *header, void *body)
@@ -103,14 +106,14 @@ static void sink_arrived(void *arg, uint32_t src, const lnt_frame_header_t *head
     rig_t               *rig = arg;
     const unsigned char *got = body;
     uint64_t             bytes = (uint64_t)header->payload_bytes + header->section_bytes;
-    uint64_t             key = frame_key(rig->script, src, rig->self->rank, rig->received[src]);
+    uint64_t             key = frame_key(rig->script, src, rig->self->rank, header->sequence);
 
     for (uint64_t i = 0; i < bytes; i += 8) {
         uint64_t word = mix(key, i);
 
         rig->n_wrong += memcmp(got + i, &word, (bytes - i < 8) ? bytes - i : 8) != 0;
     }
-    rig->received[src]++;
+    lnt_free(body);
     rig->n_received++;
 }
 
@@ -217,8 +220,6 @@ static int rig_open(rig_t *rig, rank_self_t *self)
     for (uint32_t i = 0; i < self->n_ranks; i++) {
         rig->use[i] = (i != self->rank);
         rig->is_inter[i] = (i % 2) != (self->rank % 2);
-        rig->bodies[i] = lnt_alloc_aligned(rig->script->largest + 64, "bodies");
-        RANK_CHECK(rig->bodies[i] != NULL);
     }
     params = rig_params(rig);
     RANK_OK(rig->ops->open(&params, &rig->transport));
@@ -233,7 +234,6 @@ static void rig_close(rig_t *rig)
     lnt_mesh_close(rig->mesh.mesh, 1000);
     lnt_pacer_destroy(rig->pacer);
     for (uint32_t i = 0; i < rig->self->n_ranks; i++) {
-        lnt_free(rig->bodies[i]);
         for (uint32_t k = 0; k < FRAMES_MAX; k++) {
             lnt_free((void *)(uintptr_t)rig->sends[i][k].frame);
         }
