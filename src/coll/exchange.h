@@ -77,6 +77,9 @@ typedef struct lnt_owned {
 lnt_owned_t lnt_exchange_worker_error(lnt_exchange_t *exchange);
 lnt_owned_t lnt_exchange_server_error(lnt_exchange_t *exchange);
 
+/* Idle: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may outlive the exchange. */
+void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server);
+
 /* Bytes this rank sends for one run, from the layout functions alone. */
 lnt_status_t lnt_exchange_bytes(const lnt_exchange_t *exchange, lnt_bytes_t *bytes_p);
 

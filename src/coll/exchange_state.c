@@ -228,3 +228,16 @@ lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, ui
     lnt_exchange_update_sections(exchange);
     return LNT_OK;
 }
+
+void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server)
+{
+    float *own_worker = exchange->worker_error, *own_server = exchange->server_error;
+
+    if (!exchange->feedback) {
+        return;
+    }
+    exchange->worker_error = *worker;
+    exchange->server_error = *server;
+    *worker                = own_worker;
+    *server                = own_server;
+}
