@@ -312,6 +312,7 @@ void lnt_net_destroy(lnt_comm_t *comm)
         for (size_t i = 0; i < net->n_channels; i++) lnt_free(net->channels[i].use);
     }
     lnt_pace_drop(net->pace);
+    lnt_comm_cache_destroy(comm); /* channels are closed: nobody holds frames of requests any more */
     lnt_exec_destroy(comm->exec);
     lnt_free(net->channels);
     lnt_free(net->is_inter);
