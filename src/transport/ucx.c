@@ -94,7 +94,7 @@ static lnt_status_t ucx_error(const lnt_ucx_t *ucx, const char *what, ucs_status
 static void modify_config(const lnt_ucx_t *ucx, ucp_config_t *config)
 {
     if (getenv("UCX_TLS") == NULL) {
-        ucp_config_modify(config, "TLS", "^posix,sysv,cma,xpmem,knem");
+        ucp_config_modify(config, "TLS", "^sm");
     }
     if (ucx->params.net_devices != NULL) {
         ucp_config_modify(config, "NET_DEVICES", ucx->params.net_devices);
