@@ -1,0 +1,93 @@
+/* Phases as pure functions of counters, walked without ranks; names and options of the algorithms. */
+#include <string.h>
+
+#include "../../optim/onebit_adam.h"
+#include "testing.h"
+
+START_TEST(plain_algorithms_have_one_phase)
+{
+    for (uint64_t step = 0; step < 10; step++) {
+        lnt_phase_stats_t stats = {.committed = step, .compression = true};
+        ck_assert_int_eq(lnt_optim_phase_row(lnt_adam_row.phases, &stats)->phase, LNT_PHASE_PLAIN);
+        ck_assert_int_eq(lnt_optim_phase_row(lnt_adamw_row.phases, &stats)->phase, LNT_PHASE_PLAIN);
+    }
+}
+END_TEST
+
+/* Commits one after the other; the freeze follows number f exactly. */
+START_TEST(onebit_adam_walks_through_its_phases)
+{
+    const uint64_t f = 1 + test_random_below(20);
+
+    for (int compression = 0; compression <= 1; compression++) {
+        lnt_phase_stats_t stats = {.compression = compression != 0};
+        for (uint64_t step = 0; step < 2 * f; step++) {
+            lnt_phase_t expected = step < f ? LNT_PHASE_WARMUP : compression ? LNT_PHASE_COMPRESSED : LNT_PHASE_FROZEN;
+            uint32_t    programs = lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->programs;
+            ck_assert_int_eq(lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->phase, expected);
+            ck_assert_uint_eq(programs, step < f ? 1 : 6);
+            stats.committed++;
+            ck_assert_int_eq(lnt_onebit_freeze_due(&stats, f), stats.committed == f);
+            if (lnt_onebit_freeze_due(&stats, f)) stats.frozen = true;
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_refused_freeze_stays_due)
+{
+    lnt_phase_stats_t stats = {.committed = 7, .compression = true};
+
+    ck_assert(lnt_onebit_freeze_due(&stats, 7));
+    stats.committed++;
+    ck_assert(lnt_onebit_freeze_due(&stats, 7));
+    ck_assert_int_eq(lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->phase, LNT_PHASE_WARMUP);
+}
+END_TEST
+
+START_TEST(every_listed_algorithm_has_a_row_and_options)
+{
+    size_t n = 0;
+
+    for (; lnt_optim_list()[n] != NULL; n++) {
+        lnt_optim_option_t option;
+        size_t             i = 0;
+        ck_assert_ptr_nonnull(lnt_optim_row_by_name(lnt_optim_list()[n]));
+        ck_assert_str_eq(lnt_optim_row_by_name(lnt_optim_list()[n])->name, lnt_optim_list()[n]);
+        for (; lnt_optim_option_get(lnt_optim_list()[n], i, &option) == LNT_OK; i++) {
+            lnt_optim_options_t options;
+            char                text[128];
+            ck_assert_int_gt(strlen(option.help), 0);
+            ck_assert_int_eq(lnt_config_defaults(lnt_optim_row_by_name(lnt_optim_list()[n])->options, &options), LNT_OK);
+            (void)snprintf(text, sizeof(text), "%s=%s", option.name, option.default_text);
+            ck_assert_int_eq(lnt_config_from_text(lnt_optim_row_by_name(lnt_optim_list()[n])->options, "test", text, &options), LNT_OK);
+        }
+        ck_assert_uint_ge(i, 4);
+        ck_assert_int_eq(lnt_optim_option_get(lnt_optim_list()[n], i, &option), LNT_ERR_OUT_OF_RANGE);
+    }
+    ck_assert_uint_eq(n, 3);
+    ck_assert_ptr_null(lnt_optim_row_by_name("sgd"));
+}
+END_TEST
+
+START_TEST(phases_have_names)
+{
+    ck_assert_str_eq(lnt_phase_name(LNT_PHASE_WARMUP), "warmup");
+    ck_assert_str_eq(lnt_phase_name(LNT_PHASE_COMPRESSED), "compressed");
+    ck_assert_str_eq(lnt_phase_name((lnt_phase_t)77), "unknown");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optim_phases");
+    TCase *tcase = tcase_create("phases");
+
+    tcase_add_test(tcase, plain_algorithms_have_one_phase);
+    tcase_add_test(tcase, onebit_adam_walks_through_its_phases);
+    tcase_add_test(tcase, a_refused_freeze_stays_due);
+    tcase_add_test(tcase, every_listed_algorithm_has_a_row_and_options);
+    tcase_add_test(tcase, phases_have_names);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}

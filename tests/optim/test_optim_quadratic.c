@@ -1,0 +1,86 @@
+/* The heteroscedastic quadratic: 1/2 sum h x^2 with h log-uniform in [1e-3, 1] and noise in proportion to h. Here signs without error
+ * feedback fail by orders of magnitude, and with it they end beside the uncompressed twin with the same freeze.
+ */
+#include <math.h>
+
+#include "ranks.h"
+
+enum { DIM = 4096, STEPS = 3000, FREEZE = 600 };
+
+typedef struct quadratic {
+    model_t  model;
+    uint64_t seed;
+    double   loss;
+} quadratic_t;
+
+static float curvature(const quadratic_t *quadratic, uint64_t i)
+{
+    return (float)pow(10.0, -3.0 * unit_at(quadratic->seed, i));
+}
+
+static double rate_at(uint32_t step)
+{
+    const uint32_t warm = STEPS / 10;
+
+    return 2e-2 * (step < warm ? (step + 1.0) / warm : (double)(STEPS - step) / (STEPS - warm));
+}
+
+static void body(rank_t *rank)
+{
+    quadratic_t *quadratic = rank->arg;
+    lnt_group_t  group;
+    double       loss = 0;
+    float       *h = calloc(DIM, sizeof(*h)), *grad = calloc(DIM, sizeof(*grad));
+
+    for (uint64_t i = 0; i < DIM; i++) h[i] = curvature(quadratic, i);
+    rank_open(rank, &quadratic->model);
+    ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
+    for (uint32_t step = 0; step < STEPS; step++) {
+        uint64_t place = mix64(quadratic->seed, 8u * step + rank->rank);
+        group.lr = rate_at(step);
+        ranks_ok(lnt_optim_set_group(rank->optim, 0, &group));
+        for (uint64_t i = 0; i < DIM; i++) grad[i] = h[i] * (rank->x[i] + (float)(3.46 * (unit_at(place, i) - 0.5)));
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+    }
+    expect_equal_ranks(rank);
+    for (uint64_t i = 0; i < DIM; i++) loss += 0.5 * (double)h[i] * (double)rank->x[i] * (double)rank->x[i];
+    if (rank->rank == 0) quadratic->loss = loss;
+    free(h);
+    free(grad);
+    rank_close(rank);
+}
+
+static double final_loss(uint64_t seed, const char *more)
+{
+    const world_t world = {.n_ranks = 4, .nodes = {0, 1, 2, 3}};
+    char          options[96];
+    quadratic_t   quadratic = {.model = {.n_tensors = 1, .lengths = {DIM}, .algorithm = "onebit_adam", .options = options, .start_seed = seed},
+                               .seed = seed};
+
+    (void)snprintf(options, sizeof(options), "freeze_step=%d,%s", FREEZE, more);
+    ranks_run(&world, body, &quadratic);
+    printf("%-28s final loss %g\n", more, quadratic.loss);
+    return quadratic.loss;
+}
+
+START_TEST(error_feedback_is_what_makes_signs_work)
+{
+    const uint64_t seed = test_random();
+    const double   twin = final_loss(seed, "compression=off"), full = final_loss(seed, "compression=on");
+    const double   l1 = final_loss(seed, "scale_rule=l1"), none = final_loss(seed, "error_feedback=none");
+
+    ck_assert_double_le(full, 1.5 * twin);
+    ck_assert_double_le(l1, 1.5 * twin);
+    ck_assert_double_ge(none, 10 * full);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optim_quadratic");
+    TCase *tcase = tcase_create("quadratic");
+
+    tcase_add_test(tcase, error_feedback_is_what_makes_signs_work);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}
