@@ -239,8 +239,8 @@ static uint32_t guest_place(lnt_mesh_t *mesh)
 void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index)
 {
     for (uint32_t n = 0; n < LNT_MESH_GUESTS; n++) {
-        int         fd = accept4(mesh->listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        uint32_t    place;
+        int      fd = accept4(mesh->listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        uint32_t place;
 
         if (fd < 0) {
             return; /* nobody there, or gone again */
@@ -250,6 +250,7 @@ void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index)
         if (!lnt_mesh_watch(mesh, fd, EPOLLIN, LNT_WATCH_GUEST, place)) {
             drop_guest(&mesh->guests[place]);
         }
+        lnt_mesh_on_guest(mesh, place); /* a rank's hello is usually there already: its place is free again at once */
     }
 }
 

@@ -387,7 +387,7 @@ static void run_threads(script_t script)
     ck_assert_uint_eq(lnt_memory_live(), live);
 }
 
-static const script_t big = {.ring_bytes = 1 << 17, .largest = 4 << 20, .frames = 6, .refuse = true};
+static const script_t big = {.ring_bytes = 1 << 17, .largest = 4 << 20, .frames = 4, .refuse = true};
 static const script_t stress = {.ring_bytes = 4096, .largest = 300, .frames = FRAMES_MAX, .nap_us = 300, .refuse = true};
 static const script_t paced = {.ring_bytes = 1 << 16, .largest = 100000, .frames = 6, .pace_gbps = 0.5};
 

@@ -14,7 +14,7 @@
 #include "../testing.h"
 #include "../thread_ranks.h"
 
-enum { WAIT_MS = 5000, DEADLINE_MS = 20000 };
+enum { WAIT_MS = 5000, DEADLINE_MS = 20000, LINGER_MS = 300 };
 
 /* ---- set-up rounds ---- */
 
@@ -87,7 +87,7 @@ static int run_rounds(rank_self_t *self, bool tcp)
         RANK_OK(lnt_mesh_vote(rig.mesh, LNT_OK, WAIT_MS));
     }
     close(state.pipe_fd);
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -138,7 +138,7 @@ static int body_refusal(rank_self_t *self)
     RANK_CHECK(strstr(lnt_last_error()->cause, "no colour") != NULL);
     RANK_CHECK(strcmp(lnt_last_error()->cure, "try blue") == 0);
     RANK_CHECK((self->rank == 2) || (lnt_last_error()->peer == 2));
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -166,15 +166,20 @@ static int dial_address(const lnt_peer_id_t *peer, bool tcp)
     return fd;
 }
 
+static unsigned char garbage[3000];
+
+static void make_garbage(void)
+{
+    for (size_t i = 0; i < sizeof(garbage); i++) {
+        garbage[i] = (unsigned char)test_random();
+    }
+}
+
 /* Some strangers say nothing, some send garbage, some almost a hello, some hang up. Descriptors go to `fds`. */
 static void annoy(const lnt_peer_id_t *peer, int *fds, int n)
 {
     static const unsigned char almost[] = {'L', 'N', 'L', 'H', 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
-    unsigned char              garbage[3000];
 
-    for (size_t i = 0; i < sizeof(garbage); i++) {
-        garbage[i] = (unsigned char)test_random();
-    }
     for (int i = 0; i < n; i++) {
         fds[i] = dial_address(peer, i % 2 == 1);
         if (fds[i] < 0) {
@@ -206,7 +211,7 @@ static int body_strangers(rank_self_t *self)
     RANK_PASS(rank_barrier(self));
     RANK_OK(lnt_mesh_connect(rig.mesh, rig.peers, WAIT_MS));
     RANK_OK(lnt_mesh_vote(rig.mesh, LNT_OK, WAIT_MS));
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     for (uint32_t i = 0; i < self->n_ranks; i++) {
         for (int k = 0; k < STRANGERS; k++) {
             if (fds[i][k] >= 0) {
@@ -222,6 +227,7 @@ START_TEST(strangers_do_no_harm)
     bool tcp = false;
     int  before = count_fds();
 
+    make_garbage();
     ck_assert_uint_eq(fork_ranks(4, body_strangers, &tcp, DEADLINE_MS, NULL), 0);
     tcp = true;
     ck_assert_uint_eq(fork_ranks(4, body_strangers, &tcp, DEADLINE_MS, NULL), 0);
@@ -243,7 +249,7 @@ static int body_absent(rank_self_t *self)
         RANK_CHECK(lnt_last_error()->peer == absent);
         (void)snprintf(name, sizeof(name), "rank %u did not come", absent);
         RANK_CHECK(strstr(lnt_last_error()->cause, name) != NULL);
-        lnt_mesh_close(rig.mesh, 1000);
+        lnt_mesh_close(rig.mesh, LINGER_MS);
         RANK_PASS(rank_barrier(self));
         return 0;
     }
@@ -325,7 +331,7 @@ static int check_blame(rank_self_t *self, mesh_rig_t *rig, lnt_status_t status, 
     RANK_CHECK(status == LNT_ERR_PEER_LOST);
     RANK_CHECK(record->peer == death->victim);
     RANK_CHECK(record->cause[0] != '\0');
-    lnt_mesh_close(rig->mesh, 1000);
+    lnt_mesh_close(rig->mesh, LINGER_MS);
     return 0;
 }
 
@@ -413,7 +419,7 @@ static int body_messenger(rank_self_t *self)
     RANK_CHECK((log.record.status == LNT_ERR_MISMATCH) && (log.record.peer == 2) && (log.record.step == 77));
     RANK_CHECK((log.record.tensor == 5) && (strcmp(log.record.cause, "ranks disagree") == 0));
     RANK_CHECK(strcmp(log.record.cure, "agree") == 0);
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -444,7 +450,7 @@ static int body_goodbye(rank_self_t *self)
         wait_failure(rig.mesh, &log, 100);
         RANK_CHECK(log.times == 0);
     }
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return (self->rank == 1) ? rank_barrier(self) : 0;
 }
 
@@ -476,7 +482,7 @@ static int body_stopped(rank_self_t *self)
         kill(self->world->pids[1], SIGCONT);
     }
     RANK_OK(lnt_mesh_vote(rig.mesh, LNT_OK, WAIT_MS));
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -510,7 +516,7 @@ static int body_orphan(rank_self_t *self)
     wait_failure(rig.mesh, &log, WAIT_MS);
     atomic_store(&self->world->flags[0], 1);
     RANK_CHECK((log.times == 1) && (log.record.status == LNT_ERR_PEER_LOST) && (log.record.peer == 1));
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -551,7 +557,7 @@ static int body_abort(rank_self_t *self)
     }
     RANK_CHECK((log.times == 1) && (log.record.status == LNT_ERR_ABORTED) && (log.record.peer == 2));
     RANK_CHECK(strstr(log.record.cause, "the user said so") != NULL);
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -587,7 +593,7 @@ static int body_culprit(rank_self_t *self)
     RANK_CHECK((self->rank != 0) || (lnt_mesh_culprit(rig.mesh, 1) == 1));
     RANK_CHECK(log.times == 0);
     RANK_PASS(rank_barrier(self));
-    lnt_mesh_close(rig.mesh, 1000);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
     return 0;
 }
 
@@ -610,7 +616,7 @@ static int body_cycle(rank_self_t *self)
             RANK_OK(lnt_mesh_vote(rig.mesh, LNT_OK, WAIT_MS));
         }
         RANK_PASS(rank_barrier(self)); /* without a vote a fast rank's goodbye could come during connect */
-        lnt_mesh_close(rig.mesh, 1000);
+        lnt_mesh_close(rig.mesh, LINGER_MS);
     }
     return 0;
 }

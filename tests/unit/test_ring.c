@@ -39,7 +39,7 @@ START_TEST(random_pieces_keep_the_stream)
     lnt_ring_writer_t writer;
     lnt_ring_reader_t reader;
     unsigned char     piece[4096];
-    uint64_t          written = 0, read = 0;
+    uint64_t          written = 0, read = 0, wrong = 0;
 
     lnt_ring_writer_init(&writer, ring, capacity);
     lnt_ring_reader_init(&reader, ring, capacity);
@@ -59,10 +59,11 @@ START_TEST(random_pieces_keep_the_stream)
         n = test_random_below(ready + 1);
         lnt_ring_read(&reader, piece, n);
         for (uint64_t i = 0; i < n; i++) {
-            ck_assert_uint_eq(piece[i], stream_byte(read + i));
+            wrong += piece[i] != stream_byte(read + i);
         }
         read += n;
     }
+    ck_assert_uint_eq(wrong, 0);
     lnt_free(ring);
 }
 END_TEST
@@ -123,7 +124,7 @@ START_TEST(a_starved_producer_is_fed_once_half_is_free)
 }
 END_TEST
 
-enum { THREAD_TOTAL = 3000000 };
+enum { THREAD_TOTAL = 600000 };
 
 static void *produce(void *arg)
 {
@@ -167,7 +168,10 @@ START_TEST(two_threads)
     while (read < THREAD_TOTAL) {
         uint64_t ready;
 
-        ck_assert(lnt_ring_ready(&reader, &ready));
+        if (!lnt_ring_ready(&reader, &ready)) { /* asserts in a loop are slow */
+            wrong++;
+            break;
+        }
         ready = (ready < sizeof(piece)) ? ready : sizeof(piece);
         lnt_ring_read(&reader, piece, ready);
         for (uint64_t i = 0; i < ready; i++) {
