@@ -47,7 +47,7 @@ static inline double test_random_unit(void)
 
 static inline void test_seed_from_environment(void)
 {
-    const char     *text = getenv("LNT_TEST_SEED");
+    const char *text = getenv("LNT_TEST_SEED");
     struct timespec now;
 
     if (text != NULL) {
@@ -63,7 +63,7 @@ static inline void test_seed_from_environment(void)
 static inline int test_main(Suite *suite)
 {
     SRunner *runner;
-    int      failed;
+    int failed;
 
     test_seed_from_environment();
     runner = srunner_create(suite);

@@ -22,7 +22,7 @@ uint64_t lnt_now_ns(void)
 
 void lnt_wait_word(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns)
 {
-    uint64_t        ns = (timeout_ns < MAX_WAIT_NS) ? timeout_ns : MAX_WAIT_NS;
+    uint64_t ns = (timeout_ns < MAX_WAIT_NS) ? timeout_ns : MAX_WAIT_NS;
     struct timespec timeout = {(time_t)(ns / UINT64_C(1000000000)), (long)(ns % UINT64_C(1000000000))};
 
     if (atomic_load_explicit(word, memory_order_acquire) != expected) {

@@ -8,7 +8,8 @@
 
 uint64_t lnt_now_ns(void);
 
-/* Sleep until *word != expected, somebody calls lnt_wake, or timeout_ns passes. Spurious returns are legal. Within one process. */
+/* Sleep until *word != expected, somebody calls lnt_wake, or timeout_ns passes. Spurious returns are legal. Within one
+ * process. */
 void lnt_wait_word(_Atomic uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 void lnt_wake_word(_Atomic uint32_t *word);
 

@@ -48,7 +48,7 @@ static lnt_status_t fill(const lnt_cfg_row_t *rows, bool environment, void *conf
     clear_strings(rows, config);
     for (const lnt_cfg_row_t *row = rows; row->name != NULL; row++) {
         const char *text = environment ? lnt_config_env(row->name) : NULL;
-        char        what[NAME_MAX_BYTES];
+        char what[NAME_MAX_BYTES];
 
         (void)snprintf(what, sizeof(what), "%s%s", (text != NULL) ? PREFIX : "default of ", row->name);
         LNT_TRY_GOTO(status, lnt_config_set(row, what, (text != NULL) ? text : row->default_text, config), err_release);
@@ -74,19 +74,20 @@ static lnt_status_t report_unknown_key(const lnt_cfg_row_t *rows, const char *ow
 {
     const char *names[128];
     const char *near;
-    size_t      n = 0;
-    char        cure[NAME_MAX_BYTES + 32];
+    size_t n = 0;
+    char cure[NAME_MAX_BYTES + 32];
 
     for (; (rows->name != NULL) && (n < sizeof(names) / sizeof(names[0])); rows++) {
         names[n++] = rows->name;
     }
     near = lnt_nearest_name(key, names, n);
     (void)snprintf(cure, sizeof(cure), "did you mean \"%.48s\"?", (near != NULL) ? near : "");
-    return lnt_error(LNT_ERR_INVALID_ARG, (near != NULL) ? cure : "see the list of options",
-                     "%s has no option \"%s\"", owner, key);
+    return lnt_error(LNT_ERR_INVALID_ARG, (near != NULL) ? cure : "see the list of options", "%s has no option \"%s\"",
+                     owner, key);
 }
 
-static lnt_status_t set_pair(const lnt_cfg_row_t *rows, const char *owner, const char *key, const char *value, void *config)
+static lnt_status_t set_pair(const lnt_cfg_row_t *rows, const char *owner, const char *key, const char *value,
+                             void *config)
 {
     char what[NAME_MAX_BYTES * 2];
 
@@ -117,9 +118,10 @@ static bool copy_trimmed(const char *text, size_t length, char *out, size_t room
     return true;
 }
 
-static lnt_status_t parse_pair(const lnt_cfg_row_t *rows, const char *owner, const char *pair, size_t length, void *config)
+static lnt_status_t parse_pair(const lnt_cfg_row_t *rows, const char *owner, const char *pair, size_t length,
+                               void *config)
 {
-    char        key[NAME_MAX_BYTES], value[VALUE_MAX_BYTES];
+    char key[NAME_MAX_BYTES], value[VALUE_MAX_BYTES];
     const char *equals = memchr(pair, '=', length);
 
     if (equals == NULL) {
@@ -174,12 +176,12 @@ static size_t edit_distance(const char *a, const char *b)
 
         row[0] = i;
         for (size_t j = 1; j <= n_b; j++) {
-            size_t above  = row[j];
-            bool   equal  = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            size_t above = row[j];
+            bool equal = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
             size_t change = diagonal + (equal ? 0 : 1);
-            size_t shift  = ((above < row[j - 1]) ? above : row[j - 1]) + 1;
+            size_t shift = ((above < row[j - 1]) ? above : row[j - 1]) + 1;
 
-            row[j]   = (change < shift) ? change : shift;
+            row[j] = (change < shift) ? change : shift;
             diagonal = above;
         }
     }
@@ -188,8 +190,8 @@ static size_t edit_distance(const char *a, const char *b)
 
 const char *lnt_nearest_name(const char *name, const char *const *names, size_t n)
 {
-    size_t      length    = strlen(name);
-    size_t      best      = length / 2 + 1; /* farther than this is not near */
+    size_t length = strlen(name);
+    size_t best = length / 2 + 1; /* farther than this is not near */
     const char *best_name = NULL;
 
     for (size_t i = 0; (length < NAME_MAX_BYTES) && (i < n); i++) {
@@ -200,7 +202,7 @@ const char *lnt_nearest_name(const char *name, const char *const *names, size_t 
         }
         distance = edit_distance(name, names[i]);
         if (distance < best) {
-            best      = distance;
+            best = distance;
             best_name = names[i];
         }
     }
@@ -232,9 +234,9 @@ void lnt_config_unknown(const lnt_cfg_table_t *tables, size_t n_tables,
     const size_t prefix = sizeof(PREFIX) - 1;
 
     for (char **entry = environ; (entry != NULL) && (*entry != NULL); entry++) {
-        char        name[NAME_MAX_BYTES], full_near[NAME_MAX_BYTES * 2];
-        const char *near   = NULL;
-        size_t      length = strcspn(*entry, "=");
+        char name[NAME_MAX_BYTES], full_near[NAME_MAX_BYTES * 2];
+        const char *near = NULL;
+        size_t length = strcspn(*entry, "=");
 
         if ((strncmp(*entry, PREFIX, prefix) != 0) || (length >= sizeof(name))) {
             continue;

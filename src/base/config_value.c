@@ -22,11 +22,16 @@ enum { LEGAL_MAX_BYTES = 256 };
 /* Units of one kind; the first row is the plain number. */
 typedef struct unit {
     const char *suffix;
-    uint64_t    factor;
+    uint64_t factor;
 } unit_t;
 
-static const unit_t byte_units[] = {{"", 1}, {"b", 1}, {"k", UINT64_C(1) << 10}, {"m", UINT64_C(1) << 20}, {"g", UINT64_C(1) << 30},
-                                    {"t", UINT64_C(1) << 40}, {NULL, 0}};
+static const unit_t byte_units[] = {{"", 1},
+                                    {"b", 1},
+                                    {"k", UINT64_C(1) << 10},
+                                    {"m", UINT64_C(1) << 20},
+                                    {"g", UINT64_C(1) << 30},
+                                    {"t", UINT64_C(1) << 40},
+                                    {NULL, 0}};
 static const unit_t time_units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600000}, {NULL, 0}};
 static const unit_t no_units[] = {{"", 1}, {NULL, 0}};
 
@@ -38,13 +43,13 @@ static bool within(const lnt_cfg_row_t *row, double value)
 /* Digits and one of the units, nothing else. */
 static bool parse_unsigned(const char *text, const unit_t *units, uint64_t limit, uint64_t *out)
 {
-    char    *end;
+    char *end;
     uint64_t number;
 
     if (!isdigit((unsigned char)text[0])) {
         return false;
     }
-    errno  = 0;
+    errno = 0;
     number = strtoull(text, &end, 10);
     if (errno != 0) {
         return false;
@@ -101,8 +106,8 @@ static bool set_bytes(const lnt_cfg_row_t *row, const char *text, void *field)
 
 static bool set_f64(const lnt_cfg_row_t *row, const char *text, void *field)
 {
-    char    *end;
-    double   value;
+    char *end;
+    double value;
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 
     if ((text[0] == '\0') || (strspn(text, "0123456789+-.eE") != strlen(text)) || (c_locale == (locale_t)0)) {
@@ -142,21 +147,22 @@ static bool set_enum(const lnt_cfg_row_t *row, const char *text, void *field)
     return false;
 }
 
-/* One row per type, in the order of lnt_cfg_type_t; strings have a setter of their own, because it can run out of memory. */
+/* One row per type, in the order of lnt_cfg_type_t; strings have a setter of their own, because it can run out of
+ * memory. */
 typedef struct type_row {
     bool (*set)(const lnt_cfg_row_t *row, const char *text, void *field);
     const char *legal;
 } type_row_t;
 
 static const type_row_t types[] = {
-    [LNT_CFG_U32]     = {set_u32, "a whole number"},
-    [LNT_CFG_U64]     = {set_u64, "a whole number"},
-    [LNT_CFG_F64]     = {set_f64, "a finite decimal number"},
-    [LNT_CFG_BOOL]    = {set_bool, "y, n, yes, no, on, off, true, false, 1 or 0"},
-    [LNT_CFG_BYTES]   = {set_bytes, "a number of bytes, or one with k, m, g or t (powers of 1024)"},
+    [LNT_CFG_U32] = {set_u32, "a whole number"},
+    [LNT_CFG_U64] = {set_u64, "a whole number"},
+    [LNT_CFG_F64] = {set_f64, "a finite decimal number"},
+    [LNT_CFG_BOOL] = {set_bool, "y, n, yes, no, on, off, true, false, 1 or 0"},
+    [LNT_CFG_BYTES] = {set_bytes, "a number of bytes, or one with k, m, g or t (powers of 1024)"},
     [LNT_CFG_TIME_MS] = {set_time, "a number of seconds, or one with ms, s, min or h"},
-    [LNT_CFG_ENUM]    = {set_enum, "one of"},
-    [LNT_CFG_STRING]  = {NULL, "any text"},
+    [LNT_CFG_ENUM] = {set_enum, "one of"},
+    [LNT_CFG_STRING] = {NULL, "any text"},
 };
 
 static void append(char *text, size_t room, const char *more)
@@ -203,7 +209,7 @@ static lnt_status_t set_string(const char *text, char **field)
 lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const char *text, void *config)
 {
     void *field = (char *)config + row->offset;
-    char  legal[LEGAL_MAX_BYTES];
+    char legal[LEGAL_MAX_BYTES];
 
     if (row->type == LNT_CFG_STRING) {
         return set_string(text, field);

@@ -12,7 +12,7 @@
 
 typedef struct status_row {
     lnt_status_t status;
-    const char  *text;
+    const char *text;
 } status_row_t;
 
 static const status_row_t status_texts[] = {
@@ -69,7 +69,7 @@ static void fill(lnt_error_info_t *info, lnt_status_t status, const char *cure, 
 lnt_status_t lnt_error(lnt_status_t status, const char *cure, const char *format, ...)
 {
     lnt_logger_t *logger = lnt_log_current();
-    va_list       args;
+    va_list args;
 
     va_start(args, format);
     fill(&last_error, status, cure, format, args);

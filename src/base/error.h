@@ -13,7 +13,8 @@
 lnt_status_t lnt_error(lnt_status_t status, const char *cure, const char *format, ...) LNT_PRINTF(3, 4);
 
 /* Fill a record without touching the thread's own. rank, peer, tensor, step become -1. */
-void lnt_error_fill(lnt_error_info_t *info, lnt_status_t status, const char *cure, const char *format, ...) LNT_PRINTF(4, 5);
+void lnt_error_fill(lnt_error_info_t *info, lnt_status_t status, const char *cure, const char *format, ...)
+    LNT_PRINTF(4, 5);
 
 /* Make `info` the calling thread's last error; returns its status. Does not log. */
 lnt_status_t lnt_error_restore(const lnt_error_info_t *info);
@@ -21,32 +22,33 @@ lnt_status_t lnt_error_restore(const lnt_error_info_t *info);
 /* The calling thread's record, to add peer, tensor or step after lnt_error. */
 lnt_error_info_t *lnt_error_mutable(void);
 
-#define LNT_TRY(_call)                       \
-    do {                                     \
-        lnt_status_t lnt_try_ = (_call);     \
-        if (lnt_try_ < 0) return lnt_try_;   \
+#define LNT_TRY(_call)                                                                                                 \
+    do {                                                                                                               \
+        lnt_status_t lnt_try_ = (_call);                                                                               \
+        if (lnt_try_ < 0) return lnt_try_;                                                                             \
     } while (0)
 
-#define LNT_TRY_GOTO(_status, _call, _label) \
-    do {                                     \
-        (_status) = (_call);                 \
-        if ((_status) < 0) goto _label;      \
+#define LNT_TRY_GOTO(_status, _call, _label)                                                                           \
+    do {                                                                                                               \
+        (_status) = (_call);                                                                                           \
+        if ((_status) < 0) goto _label;                                                                                \
     } while (0)
 
-#define LNT_CHECK_ARG(_condition)                                                                        \
-    do {                                                                                                 \
-        if (!(_condition))                                                                               \
-            return lnt_error(LNT_ERR_INVALID_ARG, "see the function's comment in the linnet header",     \
-                             "%s: condition %s does not hold", __func__, #_condition);                   \
+#define LNT_CHECK_ARG(_condition)                                                                                      \
+    do {                                                                                                               \
+        if (!(_condition))                                                                                             \
+            return lnt_error(LNT_ERR_INVALID_ARG, "see the function's comment in the linnet header",                   \
+                             "%s: condition %s does not hold", __func__, #_condition);                                 \
     } while (0)
 
-/* Params structs: NULL or a struct_size smaller than what the oldest header had is an error; larger ones (a newer header) are accepted as far as we know them. */
-#define LNT_CHECK_STRUCT(_params)                                                                                  \
-    do {                                                                                                           \
-        if ((_params)->struct_size != sizeof(*(_params)))                                                          \
-            return lnt_error(LNT_ERR_VERSION, "set struct_size = sizeof(the struct) and rebuild with this header", \
-                             "%s: struct_size is %zu, this library knows %zu", __func__, (_params)->struct_size,   \
-                             sizeof(*(_params)));                                                                  \
+/* Params structs: NULL or a struct_size smaller than what the oldest header had is an error; larger ones (a newer
+ * header) are accepted as far as we know them. */
+#define LNT_CHECK_STRUCT(_params)                                                                                      \
+    do {                                                                                                               \
+        if ((_params)->struct_size != sizeof(*(_params)))                                                              \
+            return lnt_error(LNT_ERR_VERSION, "set struct_size = sizeof(the struct) and rebuild with this header",     \
+                             "%s: struct_size is %zu, this library knows %zu", __func__, (_params)->struct_size,       \
+                             sizeof(*(_params)));                                                                      \
     } while (0)
 
 #endif

@@ -26,7 +26,8 @@ enum { LINE_MAX_BYTES = 1280, PATH_MAX_BYTES = 1024, HOST_MAX_BYTES = 64, REPEAT
 static const uint64_t REPEAT_WINDOW_NS = UINT64_C(10000000000);
 
 /* Words of LOG_LEVEL: the levels in order, then aliases known from other libraries. */
-static const char *const level_words[] = {"default", "error", "warn", "info", "debug", "trace", "fatal", "version", "abort", NULL};
+static const char *const level_words[] = {"default", "error", "warn",    "info",  "debug",
+                                          "trace",   "fatal", "version", "abort", NULL};
 
 static const lnt_log_level_t level_of_word[] = {LNT_LOG_WARN,  LNT_LOG_ERROR, LNT_LOG_WARN, LNT_LOG_INFO, LNT_LOG_DEBUG,
                                                 LNT_LOG_TRACE, LNT_LOG_ERROR, LNT_LOG_WARN, LNT_LOG_ERROR};
@@ -37,8 +38,8 @@ const lnt_cfg_row_t lnt_log_config_rows[] = {
     {"LOG_LEVEL", "warn", "how much is logged: error, warn, info, debug, trace", offsetof(lnt_log_config_t, level),
      LNT_CFG_ENUM, level_words, 0, 0},
     {"LOG_SUBSYS", "",
-     "subsystems whose info, debug and trace lines are logged: comma list of init, topo, coll, codec, opt, net, env, fault; "
-     "a leading ^ excludes the list; empty: all",
+     "subsystems whose info, debug and trace lines are logged: comma list of init, topo, coll, codec, opt, net, env, "
+     "fault; a leading ^ excludes the list; empty: all",
      offsetof(lnt_log_config_t, subsys), LNT_CFG_STRING, NULL, 0, 0},
     {"LOG_FILE", "", "file the log is appended to, %h = host, %p = process, %r = rank; empty: stderr",
      offsetof(lnt_log_config_t, file), LNT_CFG_STRING, NULL, 0, 0},
@@ -55,22 +56,22 @@ typedef struct repeat_slot {
 struct lnt_logger {
     pthread_mutex_t lock; /* guards repeats and dropped, and orders lines */
     lnt_log_level_t level;
-    uint32_t        subsys_mask;
+    uint32_t subsys_mask;
     _Atomic int64_t rank;
-    _Atomic int     fd; /* where lines go; STDERR_FILENO or a file of our own */
-    lnt_log_fn_t    fn;
-    void           *arg;
-    char           *file_pattern;
-    char            host[HOST_MAX_BYTES];
-    uint64_t        dropped;
-    repeat_slot_t   repeats[REPEAT_SLOTS];
+    _Atomic int fd; /* where lines go; STDERR_FILENO or a file of our own */
+    lnt_log_fn_t fn;
+    void *arg;
+    char *file_pattern;
+    char host[HOST_MAX_BYTES];
+    uint64_t dropped;
+    repeat_slot_t repeats[REPEAT_SLOTS];
 };
 
 static _Thread_local lnt_logger_t *current_logger;
 
 static lnt_status_t find_subsys(const char *word, size_t length, uint32_t *mask)
 {
-    char        name[32];
+    char name[32];
     const char *near;
 
     (void)snprintf(name, sizeof(name), "%.*s", (int)length, word);
@@ -92,9 +93,9 @@ static lnt_status_t find_subsys(const char *word, size_t length, uint32_t *mask)
 
 static lnt_status_t parse_subsys(const char *list, uint32_t *mask_p)
 {
-    const uint32_t all     = (1u << LNT_SUB_COUNT) - 1u;
-    uint32_t       mask    = 0;
-    bool           exclude = (list != NULL) && (list[0] == '^');
+    const uint32_t all = (1u << LNT_SUB_COUNT) - 1u;
+    uint32_t mask = 0;
+    bool exclude = (list != NULL) && (list[0] == '^');
 
     if (list == NULL) {
         *mask_p = all;
@@ -170,10 +171,11 @@ static bool needs_rank(const char *pattern)
 static lnt_status_t open_file(lnt_logger_t *logger)
 {
     char path[PATH_MAX_BYTES];
-    int  fd;
+    int fd;
 
     if (!expand_path(logger, path, sizeof(path))) {
-        return lnt_error(LNT_ERR_CONFIG, "use a shorter path", "LINNET_LOG_FILE is longer than %d bytes", PATH_MAX_BYTES);
+        return lnt_error(LNT_ERR_CONFIG, "use a shorter path", "LINNET_LOG_FILE is longer than %d bytes",
+                         PATH_MAX_BYTES);
     }
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0) {
@@ -195,7 +197,7 @@ static void find_host(char *host, size_t room)
 
 lnt_status_t lnt_logger_create(const lnt_log_config_t *config, lnt_log_fn_t fn, void *arg, lnt_logger_t **logger_p)
 {
-    lnt_status_t  status;
+    lnt_status_t status;
     lnt_logger_t *logger = lnt_calloc(1, sizeof(*logger), "logger");
 
     if (logger == NULL) {
@@ -203,8 +205,8 @@ lnt_status_t lnt_logger_create(const lnt_log_config_t *config, lnt_log_fn_t fn, 
     }
     (void)pthread_mutex_init(&logger->lock, NULL);
     logger->level = level_of_word[config->level];
-    logger->fn    = fn;
-    logger->arg   = arg;
+    logger->fn = fn;
+    logger->arg = arg;
     atomic_store(&logger->rank, -1);
     atomic_store(&logger->fd, STDERR_FILENO);
     find_host(logger->host, sizeof(logger->host));
@@ -233,11 +235,12 @@ static void report_dropped(lnt_logger_t *logger)
     uint64_t dropped;
 
     (void)pthread_mutex_lock(&logger->lock);
-    dropped         = logger->dropped;
+    dropped = logger->dropped;
     logger->dropped = 0;
     (void)pthread_mutex_unlock(&logger->lock);
     if (dropped > 0) {
-        lnt_log(logger, LNT_LOG_WARN, LNT_SUB_FAULT, "%llu repeated lines were not logged", (unsigned long long)dropped);
+        lnt_log(logger, LNT_LOG_WARN, LNT_SUB_FAULT, "%llu repeated lines were not logged",
+                (unsigned long long)dropped);
     }
 }
 
@@ -284,7 +287,7 @@ bool lnt_log_enabled(const lnt_logger_t *logger, lnt_log_level_t level, lnt_subs
 static bool admit(lnt_logger_t *logger, uint64_t hash)
 {
     repeat_slot_t *slot = &logger->repeats[hash % REPEAT_SLOTS];
-    uint64_t       now  = lnt_now_ns();
+    uint64_t now = lnt_now_ns();
 
     if ((slot->hash != hash) || (now - slot->start_ns > REPEAT_WINDOW_NS)) {
         *slot = (repeat_slot_t){.hash = hash, .start_ns = now};
@@ -298,9 +301,10 @@ static bool admit(lnt_logger_t *logger, uint64_t hash)
 }
 
 /* Writes `linnet warn rank 3 host a pid 12 [subsys] ` and returns its length. */
-static size_t write_prefix(const lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, char *line, size_t room)
+static size_t write_prefix(const lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, char *line,
+                           size_t room)
 {
-    int     n;
+    int n;
     int64_t rank = atomic_load(&logger->rank);
 
     if (rank >= 0) {
@@ -328,8 +332,8 @@ static void emit(lnt_logger_t *logger, lnt_log_level_t level, char *line, size_t
 
 void lnt_log(lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, const char *format, ...)
 {
-    char    line[LINE_MAX_BYTES];
-    size_t  prefix, length;
+    char line[LINE_MAX_BYTES];
+    size_t prefix, length;
     va_list args;
 
     if (!lnt_log_enabled(logger, level, subsys)) {

@@ -16,7 +16,7 @@ enum { CACHE_LINE = 64, PAGE = 4096, PAGE_THRESHOLD = 64 * 1024 };
 static _Atomic uint64_t live_blocks;
 static _Atomic uint64_t total_blocks;
 static _Atomic uint64_t fail_countdown; /* 0: the hook is off */
-static _Atomic bool     fault_fired;
+static _Atomic bool fault_fired;
 
 /* Counts down to the allocation that has to fail; true for that one only. */
 static bool fault_due(void)
@@ -59,7 +59,7 @@ void *lnt_calloc(size_t n, size_t size, const char *name)
 void *lnt_alloc_aligned(size_t bytes, const char *name)
 {
     size_t alignment = (bytes > PAGE_THRESHOLD) ? PAGE : CACHE_LINE;
-    void  *memory    = NULL;
+    void *memory = NULL;
 
     if (fault_due() || posix_memalign(&memory, alignment, (bytes > 0) ? bytes : 1) != 0) {
         return account(NULL, bytes, name);
@@ -71,7 +71,7 @@ void *lnt_alloc_aligned(size_t bytes, const char *name)
 char *lnt_strdup(const char *text, const char *name)
 {
     size_t bytes = strlen(text) + 1;
-    char  *copy  = lnt_calloc(bytes, 1, name);
+    char *copy = lnt_calloc(bytes, 1, name);
 
     if (copy != NULL) {
         memcpy(copy, text, bytes);

@@ -10,16 +10,16 @@ void *lnt_calloc(size_t n, size_t size, const char *name);
 /* 64-byte aligned, zeroed; larger than 64 KiB comes from mmap-friendly pages. Free with lnt_free. */
 void *lnt_alloc_aligned(size_t bytes, const char *name);
 char *lnt_strdup(const char *text, const char *name);
-void  lnt_free(void *memory); /* NULL is legal */
+void lnt_free(void *memory); /* NULL is legal */
 
 /* Checked arithmetic for sizes: false on overflow. */
 bool lnt_size_mul(size_t a, size_t b, size_t *out);
 bool lnt_size_add(size_t a, size_t b, size_t *out);
 
 /* Tests only. Fail the k-th allocation from now on in this process (1 = the next); 0 switches off. */
-void     lnt_memory_fail_after(uint64_t k);
-bool     lnt_memory_fault_fired(void);
-uint64_t lnt_memory_live(void);        /* allocations not yet freed */
-uint64_t lnt_memory_total(void);       /* allocations ever made */
+void lnt_memory_fail_after(uint64_t k);
+bool lnt_memory_fault_fired(void);
+uint64_t lnt_memory_live(void);  /* allocations not yet freed */
+uint64_t lnt_memory_total(void); /* allocations ever made */
 
 #endif

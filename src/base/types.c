@@ -3,13 +3,13 @@
 
 typedef struct dtype_row {
     const char *name;
-    size_t      size;
+    size_t size;
 } dtype_row_t;
 
 static const dtype_row_t dtypes[LNT_DTYPE_COUNT] = {
-    [LNT_F32]  = {"f32", 4},
+    [LNT_F32] = {"f32", 4},
     [LNT_BF16] = {"bf16", 2},
-    [LNT_F16]  = {"f16", 2},
+    [LNT_F16] = {"f16", 2},
 };
 
 static bool dtype_known(lnt_dtype_t dtype)

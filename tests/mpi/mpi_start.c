@@ -1,5 +1,5 @@
-/* Started by mpirun: communicators from MPI_COMM_WORLD and from a half of it, both ways of linnet/mpi.h, and linnet objects
- * that outlive MPI_Finalize. Exit 0 when every sum is right on every rank. */
+/* Started by mpirun: communicators from MPI_COMM_WORLD and from a half of it, both ways of linnet/mpi.h, and linnet
+ * objects that outlive MPI_Finalize. Exit 0 when every sum is right on every rank. */
 #include <linnet/linnet.h>
 #include <linnet/mpi.h>
 #include <stdio.h>
@@ -15,10 +15,10 @@ static int report(const char *what, lnt_status_t status)
 /* Sums rank + 1 over the ranks of comm and compares with n (n + 1) / 2. */
 static int check_sum(lnt_comm_t *comm, uint32_t rank, uint32_t n_ranks)
 {
-    lnt_comm_info_t   info   = {.struct_size = sizeof(info)};
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
     lnt_coll_params_t params = {.struct_size = sizeof(params), .op = LNT_SUM};
-    float             values[3], sums[3];
-    float             expected = (float)(n_ranks * (n_ranks + 1) / 2);
+    float values[3], sums[3];
+    float expected = (float)(n_ranks * (n_ranks + 1) / 2);
 
     if (report("info", lnt_comm_get_info(comm, &info))) {
         return 1;
@@ -45,11 +45,11 @@ static int check_sum(lnt_comm_t *comm, uint32_t rank, uint32_t n_ranks)
 /* Ranks of the same parity, through a bootstrap of our own. */
 static int check_half(lnt_context_t *context, int rank, int n_ranks)
 {
-    MPI_Comm          half;
-    lnt_bootstrap_t   bootstrap;
+    MPI_Comm half;
+    lnt_bootstrap_t bootstrap;
     lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &bootstrap};
-    lnt_comm_t       *comm   = NULL;
-    int               bad;
+    lnt_comm_t *comm = NULL;
+    int bad;
 
     if (MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half) != MPI_SUCCESS) {
         return 1;
@@ -67,8 +67,8 @@ static int check_half(lnt_context_t *context, int rank, int n_ranks)
 int main(int argc, char **argv)
 {
     lnt_context_t *context = NULL;
-    lnt_comm_t    *world   = NULL;
-    int            rank, n_ranks, bad;
+    lnt_comm_t *world = NULL;
+    int rank, n_ranks, bad;
 
     if ((MPI_Init(&argc, &argv) != MPI_SUCCESS) || (MPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS) ||
         (MPI_Comm_size(MPI_COMM_WORLD, &n_ranks) != MPI_SUCCESS)) {

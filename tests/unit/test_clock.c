@@ -59,7 +59,7 @@ static void *answer(void *arg)
 /* A lost wake-up would sleep for a minute each and end in the timeout of the test. */
 START_TEST(wakes_are_not_lost)
 {
-    ping_t    ping = {0};
+    ping_t ping = {0};
     pthread_t thread;
 
     ck_assert_int_eq(pthread_create(&thread, NULL, answer, &ping), 0);

@@ -10,12 +10,12 @@
 typedef struct sample {
     uint32_t count;
     uint64_t big;
-    double   ratio;
-    bool     on;
+    double ratio;
+    bool on;
     uint64_t bytes;
     uint32_t time_ms;
-    int      color;
-    char    *text;
+    int color;
+    char *text;
 } sample_t;
 
 static const char *const colors[] = {"red", "green", "blue", NULL};
@@ -95,33 +95,51 @@ START_TEST(failure_leaves_nothing_behind)
 END_TEST
 
 typedef struct value_case {
-    size_t      row;
+    size_t row;
     const char *text;
-    double      value; /* what the field then holds, as a number */
+    double value; /* what the field then holds, as a number */
 } value_case_t;
 
 static const value_case_t legal[] = {
-    {0, "1", 1},           {0, "1000", 1000},      {1, "0", 0},          {1, "9007199254740992", 9007199254740992.0},
-    {2, "0", 0},           {2, "1e0", 1},          {2, "2.5e-1", 0.25},  {3, "No", 0},
-    {3, "TRUE", 1},        {3, "0", 0},            {3, "on", 1},         {4, "0", 0},
-    {4, "17", 17},         {4, "4K", 4096},        {4, "1g", 1073741824.0}, {5, "0", 0},
-    {5, "7", 7000},        {5, "500ms", 500},      {5, "30S", 30000},    {5, "2min", 120000},
-    {5, "1h", 3600000},    {6, "RED", 0},          {6, "blue", 2},
+    {0, "1", 1},
+    {0, "1000", 1000},
+    {1, "0", 0},
+    {1, "9007199254740992", 9007199254740992.0},
+    {2, "0", 0},
+    {2, "1e0", 1},
+    {2, "2.5e-1", 0.25},
+    {3, "No", 0},
+    {3, "TRUE", 1},
+    {3, "0", 0},
+    {3, "on", 1},
+    {4, "0", 0},
+    {4, "17", 17},
+    {4, "4K", 4096},
+    {4, "1g", 1073741824.0},
+    {5, "0", 0},
+    {5, "7", 7000},
+    {5, "500ms", 500},
+    {5, "30S", 30000},
+    {5, "2min", 120000},
+    {5, "1h", 3600000},
+    {6, "RED", 0},
+    {6, "blue", 2},
 };
 
 static const value_case_t malformed[] = {
-    {0, "", 0},        {0, "0", 0},      {0, "1001", 0},          {0, "-1", 0},      {0, " 5", 0},
-    {0, "5 ", 0},      {0, "0x10", 0},   {0, "1.5", 0},           {0, "4294967297", 0}, {1, "18446744073709551616", 0},
-    {1, "+1", 0},      {1, "7k", 0},     {2, "1.0001", 0},        {2, "nan", 0},     {2, "inf", 0},
-    {2, "0x1p-1", 0},  {2, "0.5.", 0},   {2, "1e999", 0},         {2, "0,5", 0},     {3, "2", 0},
-    {3, "yess", 0},    {4, "1.5m", 0},   {4, "25mm", 0},          {4, "16777216t", 0}, {4, "m", 0},
-    {5, "10 min", 0},  {5, "1193h1", 0}, {5, "1194h", 0},         {5, "-1s", 0},     {6, "purple", 0},
-    {6, "redd", 0},    {6, "", 0},
+    {0, "", 0},       {0, "0", 0},      {0, "1001", 0},   {0, "-1", 0},         {0, " 5", 0},
+    {0, "5 ", 0},     {0, "0x10", 0},   {0, "1.5", 0},    {0, "4294967297", 0}, {1, "18446744073709551616", 0},
+    {1, "+1", 0},     {1, "7k", 0},     {2, "1.0001", 0}, {2, "nan", 0},        {2, "inf", 0},
+    {2, "0x1p-1", 0}, {2, "0.5.", 0},   {2, "1e999", 0},  {2, "0,5", 0},        {3, "2", 0},
+    {3, "yess", 0},   {4, "1.5m", 0},   {4, "25mm", 0},   {4, "16777216t", 0},  {4, "m", 0},
+    {5, "10 min", 0}, {5, "1193h1", 0}, {5, "1194h", 0},  {5, "-1s", 0},        {6, "purple", 0},
+    {6, "redd", 0},   {6, "", 0},
 };
 
 static double field_as_number(size_t row, const sample_t *s)
 {
-    const double values[] = {(double)s->count, (double)s->big, s->ratio, s->on, (double)s->bytes, (double)s->time_ms, s->color};
+    const double values[] = {(double)s->count, (double)s->big,     s->ratio, s->on,
+                             (double)s->bytes, (double)s->time_ms, s->color};
 
     return values[row];
 }
@@ -129,7 +147,7 @@ static double field_as_number(size_t row, const sample_t *s)
 START_TEST(legal_values)
 {
     const value_case_t *c = &legal[_i];
-    sample_t            s = {0};
+    sample_t s = {0};
 
     ck_assert_int_eq(lnt_config_set(&rows[c->row], "test", c->text, &s), LNT_OK);
     ck_assert_msg(field_as_number(c->row, &s) == c->value, "%s = \"%s\" gives %g", rows[c->row].name, c->text,
@@ -140,10 +158,10 @@ END_TEST
 START_TEST(malformed_values)
 {
     const value_case_t *c = &malformed[_i];
-    sample_t            s, before;
+    sample_t s, before;
 
     memset(&s, 0x11, sizeof(s));
-    s.on   = false;
+    s.on = false;
     before = s;
     ck_assert_msg(lnt_config_set(&rows[c->row], "option x", c->text, &s) == LNT_ERR_CONFIG, "%s accepts \"%s\"",
                   rows[c->row].name, c->text);
@@ -224,7 +242,7 @@ START_TEST(nearest_name)
 END_TEST
 
 typedef struct warning {
-    int  count;
+    int count;
     char name[64], near[64];
 } warning_t;
 
@@ -240,7 +258,7 @@ static void keep_warning(void *arg, const char *name, const char *near)
 START_TEST(unknown_variables_warn)
 {
     const lnt_cfg_table_t tables[] = {{"sample", rows}};
-    warning_t             warning  = {0};
+    warning_t warning = {0};
 
     setenv("LINNET_T_COUNT", "3", 1);
     lnt_config_unknown(tables, 1, keep_warning, &warning);

@@ -6,11 +6,33 @@
 #include "testing.h"
 
 static const lnt_status_t all_statuses[] = {
-    LNT_OK, LNT_IN_PROGRESS, LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO, LNT_COMPRESSION_DISABLED, LNT_ERR_INVALID_ARG,
-    LNT_ERR_INVALID_USAGE, LNT_ERR_UNSUPPORTED, LNT_ERR_NO_MEMORY, LNT_ERR_OUT_OF_RANGE, LNT_ERR_CONFIG, LNT_ERR_SYSTEM,
-    LNT_ERR_VERSION, LNT_ERR_INTERNAL, LNT_ERR_DEAD_SHARE, LNT_ERR_NONFINITE, LNT_ERR_DIVERGED, LNT_ERR_CORRUPT,
-    LNT_ERR_STATE_MISMATCH, LNT_ERR_PEER_LOST, LNT_ERR_TIMED_OUT, LNT_ERR_MISMATCH, LNT_ERR_ABORTED, LNT_ERR_TRANSPORT,
-    LNT_ERR_AUTH, LNT_ERR_BOOTSTRAP, LNT_ERR_DEVICE,
+    LNT_OK,
+    LNT_IN_PROGRESS,
+    LNT_SKIPPED_NONFINITE,
+    LNT_SKIPPED_VETO,
+    LNT_COMPRESSION_DISABLED,
+    LNT_ERR_INVALID_ARG,
+    LNT_ERR_INVALID_USAGE,
+    LNT_ERR_UNSUPPORTED,
+    LNT_ERR_NO_MEMORY,
+    LNT_ERR_OUT_OF_RANGE,
+    LNT_ERR_CONFIG,
+    LNT_ERR_SYSTEM,
+    LNT_ERR_VERSION,
+    LNT_ERR_INTERNAL,
+    LNT_ERR_DEAD_SHARE,
+    LNT_ERR_NONFINITE,
+    LNT_ERR_DIVERGED,
+    LNT_ERR_CORRUPT,
+    LNT_ERR_STATE_MISMATCH,
+    LNT_ERR_PEER_LOST,
+    LNT_ERR_TIMED_OUT,
+    LNT_ERR_MISMATCH,
+    LNT_ERR_ABORTED,
+    LNT_ERR_TRANSPORT,
+    LNT_ERR_AUTH,
+    LNT_ERR_BOOTSTRAP,
+    LNT_ERR_DEVICE,
 };
 enum { N_STATUSES = sizeof(all_statuses) / sizeof(all_statuses[0]) };
 
@@ -46,7 +68,7 @@ static void *look_at_fresh_record(void *arg)
 START_TEST(record_belongs_to_the_thread)
 {
     pthread_t thread;
-    bool      fresh = false;
+    bool fresh = false;
 
     ck_assert_int_eq(lnt_error(LNT_ERR_TIMED_OUT, "wait", "rank %d is late", 7), LNT_ERR_TIMED_OUT);
     lnt_error_mutable()->peer = 7;
@@ -64,7 +86,7 @@ START_TEST(next_error_starts_clean)
 {
     (void)lnt_error(LNT_ERR_PEER_LOST, "restart", "gone");
     lnt_error_mutable()->tensor = 3;
-    lnt_error_mutable()->step   = 4;
+    lnt_error_mutable()->step = 4;
     (void)lnt_error(LNT_ERR_CONFIG, NULL, "bad");
     ck_assert_int_eq(lnt_last_error()->tensor, -1);
     ck_assert_int_eq(lnt_last_error()->step, -1);

@@ -1,4 +1,5 @@
-/* CRC-32C against a bit-by-bit division and published vectors; the 64-bit hash against the properties it is used for. */
+/* CRC-32C against a bit-by-bit division and published vectors; the 64-bit hash against the properties it is used for.
+ */
 #include <string.h>
 
 #include "../../src/base/hash.h"
@@ -43,7 +44,7 @@ START_TEST(crc_random_and_chained)
 
     for (int round = 0; round < 200; round++) {
         size_t bytes = test_random_below(sizeof(data) + 1);
-        size_t cut   = test_random_below(bytes + 1);
+        size_t cut = test_random_below(bytes + 1);
 
         fill_random(data, bytes);
         ck_assert_uint_eq(lnt_crc32c(0, data, bytes), crc_by_bits(data, bytes));
@@ -57,8 +58,8 @@ START_TEST(hash_sees_every_bit)
     uint8_t data[64];
 
     for (int round = 0; round < 50; round++) {
-        size_t   bytes = 1 + test_random_below(sizeof(data));
-        uint64_t seed  = test_random(), before;
+        size_t bytes = 1 + test_random_below(sizeof(data));
+        uint64_t seed = test_random(), before;
 
         fill_random(data, bytes);
         before = lnt_hash64(seed, data, bytes);
@@ -75,7 +76,7 @@ END_TEST
 START_TEST(hash_tells_lengths_seeds_and_order)
 {
     const uint8_t zeros[24] = {0};
-    uint64_t      a = test_random(), b = test_random();
+    uint64_t a = test_random(), b = test_random();
 
     for (size_t n = 0; n < 24; n++) {
         ck_assert(lnt_hash64(0, zeros, n) != lnt_hash64(0, zeros, n + 1));
@@ -89,7 +90,7 @@ END_TEST
 
 START_TEST(hash_ignores_alignment)
 {
-    uint8_t  data[80], shifted[88];
+    uint8_t data[80], shifted[88];
     uint64_t expected;
 
     fill_random(data, sizeof(data));

@@ -10,9 +10,9 @@
 #include "testing.h"
 
 typedef struct sink {
-    int             lines;
+    int lines;
     lnt_log_level_t level;
-    char            last[2048];
+    char last[2048];
 } sink_t;
 
 static void keep_line(void *arg, lnt_log_level_t level, const char *line)
@@ -27,7 +27,7 @@ static void keep_line(void *arg, lnt_log_level_t level, const char *line)
 static lnt_logger_t *make_logger(int level, const char *subsys, sink_t *sink)
 {
     lnt_log_config_t config = {.level = level, .subsys = (char *)(uintptr_t)subsys};
-    lnt_logger_t    *logger = NULL;
+    lnt_logger_t *logger = NULL;
 
     ck_assert_int_eq(lnt_logger_create(&config, keep_line, sink, &logger), LNT_OK);
     return logger;
@@ -36,7 +36,7 @@ static lnt_logger_t *make_logger(int level, const char *subsys, sink_t *sink)
 START_TEST(levels_filter)
 {
     for (int level = LNT_LOG_ERROR; level <= LNT_LOG_TRACE; level++) {
-        sink_t        sink   = {0};
+        sink_t sink = {0};
         lnt_logger_t *logger = make_logger(level, NULL, &sink);
 
         for (int at = LNT_LOG_ERROR; at <= LNT_LOG_TRACE; at++) {
@@ -53,9 +53,9 @@ END_TEST
 
 START_TEST(lines_name_rank_host_process_and_subsystem)
 {
-    sink_t        sink   = {0};
+    sink_t sink = {0};
     lnt_logger_t *logger = make_logger(LNT_LOG_INFO, NULL, &sink);
-    char          process[32];
+    char process[32];
 
     (void)snprintf(process, sizeof(process), " pid %ld ", (long)getpid());
     lnt_log(logger, LNT_LOG_INFO, LNT_SUB_TOPO, "nodes %d\nranks %d", 2, 4);
@@ -73,7 +73,7 @@ END_TEST
 
 START_TEST(subsystems_filter_what_is_not_a_warning)
 {
-    sink_t        sink   = {0};
+    sink_t sink = {0};
     lnt_logger_t *logger = make_logger(LNT_LOG_TRACE, "NET,coll", &sink);
 
     ck_assert(lnt_log_enabled(logger, LNT_LOG_INFO, LNT_SUB_NET));
@@ -94,8 +94,8 @@ END_TEST
 START_TEST(unknown_subsystem_is_an_error)
 {
     lnt_log_config_t config = {.level = LNT_LOG_INFO, .subsys = (char *)(uintptr_t) "net,colll"};
-    lnt_logger_t    *logger = NULL;
-    uint64_t         live   = lnt_memory_live();
+    lnt_logger_t *logger = NULL;
+    uint64_t live = lnt_memory_live();
 
     ck_assert_int_eq(lnt_logger_create(&config, NULL, NULL, &logger), LNT_ERR_CONFIG);
     ck_assert_ptr_null(logger);
@@ -108,14 +108,15 @@ END_TEST
 START_TEST(level_words)
 {
     static const struct {
-        const char     *word;
+        const char *word;
         lnt_log_level_t level;
-    } words[] = {{"WARN", LNT_LOG_WARN}, {"Info", LNT_LOG_INFO}, {"TRACE", LNT_LOG_TRACE}, {"fatal", LNT_LOG_ERROR},
-                 {"VERSION", LNT_LOG_WARN}, {"debug", LNT_LOG_DEBUG}, {"default", LNT_LOG_WARN}};
+    } words[] = {{"WARN", LNT_LOG_WARN},   {"Info", LNT_LOG_INFO},    {"TRACE", LNT_LOG_TRACE},
+                 {"fatal", LNT_LOG_ERROR}, {"VERSION", LNT_LOG_WARN}, {"debug", LNT_LOG_DEBUG},
+                 {"default", LNT_LOG_WARN}};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         lnt_log_config_t config;
-        lnt_logger_t    *logger = NULL;
+        lnt_logger_t *logger = NULL;
 
         setenv("LINNET_LOG_LEVEL", words[i].word, 1);
         ck_assert_int_eq(lnt_config_from_env(lnt_log_config_rows, &config), LNT_OK);
@@ -131,9 +132,9 @@ END_TEST
 
 START_TEST(repeats_are_limited_and_counted)
 {
-    sink_t        sink   = {0};
+    sink_t sink = {0};
     lnt_logger_t *logger = make_logger(LNT_LOG_DEBUG, NULL, &sink);
-    int           before;
+    int before;
 
     for (int i = 0; i < 100; i++) {
         lnt_log(logger, LNT_LOG_WARN, LNT_SUB_NET, "the same again");
@@ -154,9 +155,9 @@ END_TEST
 
 START_TEST(long_lines_are_cut)
 {
-    sink_t        sink   = {0};
+    sink_t sink = {0};
     lnt_logger_t *logger = make_logger(LNT_LOG_INFO, NULL, &sink);
-    char          text[4000];
+    char text[4000];
 
     memset(text, 'y', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
@@ -169,7 +170,7 @@ END_TEST
 
 START_TEST(errors_use_the_current_logger)
 {
-    sink_t        sink   = {0};
+    sink_t sink = {0};
     lnt_logger_t *logger = make_logger(LNT_LOG_WARN, "net", &sink);
 
     lnt_logger_set_rank(logger, 5);
@@ -190,20 +191,20 @@ END_TEST
 
 static void read_whole(const char *path, char *text, size_t room)
 {
-    FILE  *file = fopen(path, "r");
+    FILE *file = fopen(path, "r");
     size_t n;
 
     ck_assert_ptr_nonnull(file);
-    n       = fread(text, 1, room - 1, file);
+    n = fread(text, 1, room - 1, file);
     text[n] = '\0';
     (void)fclose(file);
 }
 
 START_TEST(file_name_has_host_process_and_rank)
 {
-    char             directory[] = "/tmp/lnt-log-XXXXXX", pattern[128], host[64], path[256], text[4096];
+    char directory[] = "/tmp/lnt-log-XXXXXX", pattern[128], host[64], path[256], text[4096];
     lnt_log_config_t config = {.level = LNT_LOG_INFO, .file = pattern};
-    lnt_logger_t    *logger = NULL;
+    lnt_logger_t *logger = NULL;
 
     ck_assert_ptr_nonnull(mkdtemp(directory));
     (void)snprintf(pattern, sizeof(pattern), "%s/%%h-%%p-%%r-%%%%.log", directory);
@@ -226,8 +227,8 @@ END_TEST
 START_TEST(unusable_file_is_an_error)
 {
     lnt_log_config_t config = {.level = LNT_LOG_INFO, .file = (char *)(uintptr_t) "/nonexistent-directory/x.log"};
-    lnt_logger_t    *logger = NULL;
-    uint64_t         live   = lnt_memory_live();
+    lnt_logger_t *logger = NULL;
+    uint64_t live = lnt_memory_live();
 
     ck_assert_int_eq(lnt_logger_create(&config, NULL, NULL, &logger), LNT_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "LINNET_LOG_FILE"));
@@ -239,11 +240,11 @@ END_TEST
 /* stdout and stderr are exchanged for files while a logger without a file speaks. */
 START_TEST(stderr_not_stdout)
 {
-    char             out[] = "/tmp/lnt-out-XXXXXX", err[] = "/tmp/lnt-err-XXXXXX", text[4096];
-    int              out_fd = mkstemp(out), err_fd = mkstemp(err), old_out = dup(1), old_err = dup(2);
+    char out[] = "/tmp/lnt-out-XXXXXX", err[] = "/tmp/lnt-err-XXXXXX", text[4096];
+    int out_fd = mkstemp(out), err_fd = mkstemp(err), old_out = dup(1), old_err = dup(2);
     lnt_log_config_t config = {.level = LNT_LOG_TRACE};
-    lnt_logger_t    *logger = NULL;
-    struct stat      info;
+    lnt_logger_t *logger = NULL;
+    struct stat info;
 
     (void)fflush(stdout);
     ck_assert((out_fd >= 0) && (err_fd >= 0) && (dup2(out_fd, 1) == 1) && (dup2(err_fd, 2) == 2));
@@ -266,11 +267,11 @@ END_TEST
 
 START_TEST(creation_survives_failed_allocations)
 {
-    char             pattern[] = "/tmp/never-opened-%r";
-    lnt_log_config_t config    = {.level = LNT_LOG_INFO, .file = pattern};
-    uint64_t         live      = lnt_memory_live();
-    lnt_status_t     status;
-    uint64_t         k = 0;
+    char pattern[] = "/tmp/never-opened-%r";
+    lnt_log_config_t config = {.level = LNT_LOG_INFO, .file = pattern};
+    uint64_t live = lnt_memory_live();
+    lnt_status_t status;
+    uint64_t k = 0;
 
     do {
         lnt_logger_t *logger = NULL;
@@ -298,9 +299,9 @@ static void *speak(void *arg)
 
 START_TEST(lines_of_threads_come_one_at_a_time)
 {
-    sink_t        sink   = {0}; /* not atomic: the logger's promise is what keeps the count right */
+    sink_t sink = {0}; /* not atomic: the logger's promise is what keeps the count right */
     lnt_logger_t *logger = make_logger(LNT_LOG_DEBUG, NULL, &sink);
-    pthread_t     threads[THREADS];
+    pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++) {
         ck_assert_int_eq(pthread_create(&threads[i], NULL, speak, logger), 0);

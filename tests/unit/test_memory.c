@@ -20,7 +20,7 @@ START_TEST(blocks_are_zeroed_aligned_and_counted)
     uint64_t live = lnt_memory_live(), total = lnt_memory_total();
 
     for (int round = 0; round < 50; round++) {
-        size_t   bytes = test_random_below(200000);
+        size_t bytes = test_random_below(200000);
         uint8_t *plain = lnt_calloc(bytes, 1, "plain"), *aligned = lnt_alloc_aligned(bytes, "aligned");
 
         ck_assert_ptr_nonnull(plain);
@@ -66,7 +66,9 @@ START_TEST(kth_allocation_fails)
     for (uint64_t k = 1; k <= 9; k++) {
         lnt_memory_fail_after(k);
         for (uint64_t i = 1; i <= 12; i++) {
-            void *memory = (i % 3 == 0) ? lnt_calloc(1, 8, "a") : (i % 3 == 1) ? lnt_alloc_aligned(8, "b") : lnt_strdup("text", "c");
+            void *memory = (i % 3 == 0)   ? lnt_calloc(1, 8, "a")
+                           : (i % 3 == 1) ? lnt_alloc_aligned(8, "b")
+                                          : lnt_strdup("text", "c");
 
             ck_assert_int_eq(memory == NULL, i == k);
             ck_assert_int_eq(lnt_memory_fault_fired(), i >= k);
@@ -94,7 +96,7 @@ END_TEST
 START_TEST(checked_arithmetic)
 {
     for (int round = 0; round < 2000; round++) {
-        size_t            a = test_random() >> test_random_below(64), b = test_random() >> test_random_below(64), out = 42;
+        size_t a = test_random() >> test_random_below(64), b = test_random() >> test_random_below(64), out = 42;
         unsigned __int128 product = (unsigned __int128)a * b, sum = (unsigned __int128)a + b;
 
         ck_assert_int_eq(lnt_size_mul(a, b, &out), product <= SIZE_MAX);
