@@ -41,7 +41,7 @@ static void warn_unknown(void *arg, const char *name, const char *nearest)
     lnt_context_t *context = arg;
 
     lnt_log(context->logger, LNT_LOG_WARN, LNT_SUB_ENV, "%s is not a variable of this library%s%s", name,
-            (nearest != NULL) ? "; did you mean LINNET_" : "", (nearest != NULL) ? nearest : "");
+            (nearest != NULL) ? "; did you mean " : "", (nearest != NULL) ? nearest : "");
 }
 
 static void check_unknown(lnt_context_t *context)

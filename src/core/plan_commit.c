@@ -236,6 +236,50 @@ lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_
     return LNT_OK;
 }
 
+typedef struct wire_prediction {
+    const lnt_plan_t  *plan;
+    uint32_t           programs;
+    const lnt_codec_t *instead; /* of the programs' own codecs, or NULL */
+    uint32_t           n_buckets;
+    lnt_bytes_t        bytes;
+} wire_prediction_t;
+
+static lnt_status_t predict_exchange_wire(void *arg, uint32_t program, const lnt_exchange_params_t *params)
+{
+    wire_prediction_t *prediction = arg;
+    const lnt_codec_t *codec = prediction->instead != NULL ? prediction->instead : &params->codec;
+    lnt_grid_t         grid;
+    lnt_bytes_t        bytes;
+    lnt_status_t       status;
+
+    if ((prediction->programs >> program & 1) == 0) return LNT_OK;
+    LNT_TRY(lnt_grid_init(&grid, params->extents, params->n_extents, params->codec.cfg.block, params->packed));
+    status = lnt_layout_exchange_bytes(&grid, params->topo, codec, params->segment_elems, NULL, params->rank, &bytes);
+    lnt_grid_release(&grid);
+    if (status < 0) return status;
+    prediction->bytes.intra += bytes.intra;
+    prediction->bytes.inter += bytes.inter;
+    return LNT_OK;
+}
+
+static lnt_status_t predict_bucket_wire(void *arg, const lnt_extent_t *extents, size_t n_extents)
+{
+    wire_prediction_t *prediction = arg;
+
+    return visit_bucket(prediction->plan, prediction->n_buckets++, extents, n_extents, predict_exchange_wire, prediction);
+}
+
+lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead, uint32_t *n_buckets_p,
+                                   lnt_bytes_t *bytes_p)
+{
+    wire_prediction_t prediction = {.plan = plan, .programs = programs, .instead = instead};
+
+    LNT_TRY(cut_buckets(plan, predict_bucket_wire, &prediction));
+    *n_buckets_p = prediction.n_buckets;
+    *bytes_p = prediction.bytes;
+    return LNT_OK;
+}
+
 lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p)
 {
     LNT_CHECK_ARG(plan != NULL && memory_p != NULL);

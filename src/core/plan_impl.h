@@ -100,6 +100,10 @@ lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list);
 lnt_status_t lnt_plan_build(lnt_plan_t *plan);
 void         lnt_plan_unbuild(lnt_plan_t *plan);
 lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
+/* Before commit: buckets, and bytes this rank will send in a step of these programs; with another codec in place of theirs if
+ * `instead` is not NULL. From the layout alone, so linnet-info can ask for worlds that do not exist. */
+lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead, uint32_t *n_buckets_p,
+                                   lnt_bytes_t *bytes_p);
 lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p);
 
 /* Collective part of lnt_plan_check_params. */
