@@ -159,7 +159,7 @@ lnt_status_t lnt_comm_build(lnt_context_t *context, const lnt_bootstrap_t *boots
     return LNT_OK;
 
 err_release:
-    release(comm, 0);
+    release(comm, LINGER_MS); /* who comes late must still hear what went wrong, or it blames this rank */
     return status;
 }
 

@@ -104,7 +104,8 @@ static bool link_delivered(const lnt_mesh_link_t *link)
 /* After a failure in connect: a rank that will still dial must find an open door, or it blames this rank. */
 static bool may_still_come(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link)
 {
-    return mesh->failed && (mesh->listeners[0] >= 0) && (link->state == LNT_LINK_AWAITED);
+    return mesh->failed && (mesh->listeners[0] >= 0) && (link->state == LNT_LINK_AWAITED) &&
+           (link->peer != mesh->record.peer);
 }
 
 static bool all_delivered(const lnt_mesh_t *mesh)

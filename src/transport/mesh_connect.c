@@ -108,7 +108,7 @@ static void redial_later(lnt_mesh_link_t *link)
     link->retry_at = lnt_now_ns() + redial_ns;
 }
 
-static socklen_t peer_address(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link, struct sockaddr_storage *address)
+socklen_t lnt_mesh_peer_address(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link, struct sockaddr_storage *address)
 {
     const lnt_peer_id_t *peer = &mesh->peers[link->peer];
     struct sockaddr_un   local = {.sun_family = AF_UNIX};
@@ -136,7 +136,7 @@ static void dial_failed(lnt_mesh_t *mesh, lnt_mesh_link_t *link, int error)
 static void dial(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct sockaddr_storage address;
-    socklen_t               bytes = peer_address(mesh, link, &address);
+    socklen_t               bytes = lnt_mesh_peer_address(mesh, link, &address);
 
     if (bytes == 0) {
         lnt_mesh_link_lost(mesh, link, "it sits on another host and has no network address (see LINNET_SOCKET_IFNAME there)");
@@ -300,6 +300,9 @@ void lnt_mesh_close_doors(lnt_mesh_t *mesh)
         }
         mesh->listeners[i] = -1;
     }
+    for (uint32_t i = 0; i < mesh->n_links; i++) {
+        lnt_mesh_end_knock(&mesh->links[i]);
+    }
 }
 
 /* The whole. */
@@ -319,7 +322,7 @@ static lnt_status_t make_links(lnt_mesh_t *mesh, const lnt_peer_id_t *peers)
         lnt_mesh_link_t *link = &mesh->links[i];
 
         link->peer = i;
-        link->fd = link->pidfd = -1;
+        link->fd = link->pidfd = link->knock_fd = -1;
         link->waits.peer = -1;
         link->local = peers[i].host_hash == mesh->me.host_hash;
         link->state = (i < mesh->me.rank) ? LNT_LINK_RETRY : (i > mesh->me.rank) ? LNT_LINK_AWAITED : LNT_LINK_GONE;
@@ -351,6 +354,7 @@ static void tick(lnt_mesh_t *mesh)
         if ((mesh->links[i].state == LNT_LINK_RETRY) && (mesh->links[i].retry_at <= now)) {
             dial(mesh, &mesh->links[i]);
         }
+        lnt_mesh_knock(mesh, &mesh->links[i], now);
     }
     for (uint32_t i = 0; i < LNT_MESH_GUESTS; i++) {
         if ((mesh->guests[i].fd >= 0) && (now - mesh->guests[i].since > guest_ns)) {

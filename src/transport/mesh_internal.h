@@ -3,12 +3,14 @@
  *
  *   mesh_open.c     listeners, choice of the network interface     mesh_link.c   bytes and descriptors of one link
  *   mesh_connect.c  dialing, guests, hello                         mesh_setup.c  exchange, vote
+ *   mesh_knock.c    are awaited peers still there?
  *   mesh_fail.c     failure record, waiting-for edges, abort       mesh.c        event loop, goodbye, close
  */
 #ifndef LNT_TRANSPORT_MESH_INTERNAL_H
 #define LNT_TRANSPORT_MESH_INTERNAL_H
 
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 #include "mesh.h"
 
@@ -75,6 +77,10 @@ typedef struct lnt_link {
     bool             local;
     uint32_t         watched; /* events of fd in the epoll set, 0: not in it */
     uint64_t         retry_at;
+
+    int              knock_fd; /* AWAITED: a connection that only asks whether the peer still listens, or -1 */
+    uint64_t         knock_at;
+    uint32_t         refusals; /* in a row */
 
     unsigned char out[LNT_MSG_OUT_BYTES];
     size_t        out_begin, out_end;
@@ -147,7 +153,12 @@ void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index);
 void lnt_mesh_on_guest(lnt_mesh_t *mesh, uint32_t index);
 void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_mesh_link_t *link);   /* DIALING: connect() ended */
 void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_mesh_link_t *link); /* GREETING: readable */
-void lnt_mesh_close_doors(lnt_mesh_t *mesh); /* listeners and guests */
+void lnt_mesh_close_doors(lnt_mesh_t *mesh); /* listeners, guests, knocks */
+socklen_t lnt_mesh_peer_address(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link, struct sockaddr_storage *address); /* 0: none */
+
+/* mesh_knock.c */
+void lnt_mesh_knock(lnt_mesh_t *mesh, lnt_mesh_link_t *link, uint64_t now); /* AWAITED only; loses the link when nobody is in */
+void lnt_mesh_end_knock(lnt_mesh_link_t *link);
 
 /* mesh_fail.c */
 void         lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why); /* closes it; PEER_LOST unless closing or failed */

@@ -1,0 +1,160 @@
+/* kill -9 of a random rank at a random moment: every survivor gets PEER_LOST naming the dead rank, within seconds, can destroy
+ * everything, and keeps nothing. LNT_KILL_ROUNDS sets the number of moments. */
+#include <pthread.h>
+
+#include "../fork_ranks.h"
+#include "../process_state.h"
+#include "../swap_job.h"
+#include "../testing.h"
+
+enum { DEADLINE_MS = 60000, TOLD_WITHIN_MS = 5000, DEFAULT_ROUNDS = 30, KILLED = 128 + SIGKILL };
+
+typedef struct kill_plan {
+    uint32_t     victim, delay_us, bytes;
+    bool         in_creation; /* the clock starts when the bootstrap is through, else when the communicator stands */
+    uint32_t     nodes;
+    lnt_switch_t thread;
+} kill_plan_t;
+
+static void *killer_main(void *arg)
+{
+    const rank_self_t *self = arg;
+
+    rank_nap_us(((const kill_plan_t *)self->arg)->delay_us);
+    atomic_store(&self->world->flags[0], (uint32_t)rank_now_ms() | 1u);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void start_clock(rank_self_t *self)
+{
+    pthread_t killer;
+
+    if (pthread_create(&killer, NULL, killer_main, self) != 0) abort();
+}
+
+static int gather_then_clock(void *arg, const void *input, void *output, size_t bytes)
+{
+    rank_self_t *self = arg;
+    const int    code = rank_allgather(self, input, output, bytes);
+
+    if (self->rank == ((const kill_plan_t *)self->arg)->victim) start_clock(self);
+    return code;
+}
+
+static lnt_status_t open_comm(rank_self_t *self, lnt_context_t *context, lnt_comm_t **comm_p)
+{
+    const kill_plan_t *plan = self->arg;
+    lnt_bootstrap_t    bootstrap = self->bootstrap;
+    lnt_comm_params_t  params = {.struct_size = sizeof(params), .bootstrap = &bootstrap, .timeout_ms = DEADLINE_MS};
+    char               node[16];
+
+    snprintf(node, sizeof(node), "%u", self->rank % plan->nodes);
+    params.node = node;
+    if (plan->in_creation) bootstrap.allgather = gather_then_clock;
+    return lnt_comm_create(context, &params, comm_p);
+}
+
+static int check_loss(const rank_self_t *self, lnt_status_t status)
+{
+    const kill_plan_t *plan = self->arg;
+    const uint32_t     death_ms = atomic_load(&self->world->flags[0]);
+
+    RANK_CHECK(status == LNT_ERR_PEER_LOST);
+    RANK_CHECK(lnt_last_error()->status == LNT_ERR_PEER_LOST);
+    RANK_CHECK(lnt_last_error()->peer == plan->victim);
+    RANK_CHECK(death_ms != 0 && (int32_t)((uint32_t)rank_now_ms() - death_ms) < TOLD_WITHIN_MS);
+    return 0;
+}
+
+static int run_until_loss(rank_self_t *self, lnt_comm_t *comm)
+{
+    const kill_plan_t *plan = self->arg;
+    lnt_status_t       status = LNT_OK;
+    lnt_error_info_t   record;
+    swap_job_t         swap;
+
+    RANK_PASS(swap_init(&swap, comm, plan->bytes));
+    if (!plan->in_creation && self->rank == plan->victim) start_clock(self);
+    while (status == LNT_OK) status = swap_run(&swap);
+    RANK_PASS(check_loss(self, status));
+    RANK_CHECK(lnt_comm_async_error(comm, &record) == LNT_ERR_PEER_LOST && record.peer == plan->victim);
+    RANK_CHECK(swap_run(&swap) == LNT_ERR_PEER_LOST); /* later calls say the same */
+    RANK_PASS(check_loss(self, lnt_last_error()->status));
+    swap_destroy(&swap);
+    return 0;
+}
+
+static int kill_body(rank_self_t *self)
+{
+    const lnt_context_params_t params = {.struct_size = sizeof(params),
+                                         .progress_thread = ((const kill_plan_t *)self->arg)->thread};
+    const process_state_t      before = process_state();
+    lnt_context_t             *context;
+    lnt_comm_t                *comm = NULL;
+    lnt_status_t               status;
+
+    RANK_OK(lnt_context_create(&params, &context));
+    status = open_comm(self, context, &comm);
+    if (status == LNT_OK) {
+        RANK_PASS(run_until_loss(self, comm));
+        RANK_OK(lnt_comm_destroy(comm));
+    } else {
+        RANK_PASS(check_loss(self, status));
+        RANK_CHECK(comm == NULL);
+    }
+    RANK_OK(lnt_context_destroy(context));
+    RANK_CHECK(same_state(&before));
+    return 0;
+}
+
+static void one_moment(bool in_creation)
+{
+    const uint32_t n_ranks = 2 + (uint32_t)test_random_below(4);
+    kill_plan_t    plan = {.victim = (uint32_t)test_random_below(n_ranks),
+                           .delay_us = (uint32_t)test_random_below(in_creation ? 8000 : 30000),
+                           .bytes = 1 + (uint32_t)test_random_below(1u << test_random_below(21)),
+                           .in_creation = in_creation,
+                           .nodes = 1 + (uint32_t)test_random_below(3),
+                           .thread = (test_random_below(4) == 0) ? LNT_OFF : LNT_ON};
+    int            codes[RANKS_MAX];
+
+    (void)fork_ranks(n_ranks, kill_body, &plan, DEADLINE_MS, codes);
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        ck_assert_msg(codes[r] == (r == plan.victim ? KILLED : 0), "rank %u of %u: code %d; victim %u after %u us, %s, %u bytes, %u nodes, thread %d",
+                      r, n_ranks, codes[r], plan.victim, plan.delay_us, in_creation ? "in creation" : "running", plan.bytes, plan.nodes,
+                      (int)plan.thread);
+    }
+}
+
+static uint32_t rounds(void)
+{
+    const char *text = getenv("LNT_KILL_ROUNDS");
+
+    return (text != NULL) ? (uint32_t)strtoul(text, NULL, 10) : DEFAULT_ROUNDS;
+}
+
+START_TEST(kill_while_running)
+{
+    for (uint32_t i = 0; i < rounds(); i++) one_moment(false);
+}
+END_TEST
+
+START_TEST(kill_in_creation)
+{
+    for (uint32_t i = 0; i < rounds(); i++) one_moment(true);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kill");
+    TCase *tcase = tcase_create("kill");
+
+    setenv("LINNET_LOG_FILE", "/dev/null", 1); /* every loss is logged as an error, and is what this test wants */
+    tcase_set_timeout(tcase, 3600);
+    tcase_add_test(tcase, kill_while_running);
+    tcase_add_test(tcase, kill_in_creation);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}
