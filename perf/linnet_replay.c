@@ -1,0 +1,90 @@
+/* linnet-replay: runs a stored case through the library's own exchange, with a world of threads, and compares everything the case
+ * holds. Each algorithm is a row.
+ *
+ * Exit: 0 the case is reproduced, 1 something deviates, 2 the command line or the case is wrong, 77 not supported.
+ */
+#include "replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *algorithm, *doc;
+    replay_fn_t replay;
+} algorithms[] = {
+    {"exchange", "the two-phase exchange of the executable model, byte by byte", replay_exchange},
+    {"compressed_allreduce", "the reference's compressed all-reduce: bits exactly, values within tolerances", replay_allreduce},
+};
+
+enum { N_ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };
+
+static int usage(FILE *out)
+{
+    fprintf(out, "usage: linnet-replay CASE_DIR [--json FILE]\n\n"
+                 "Runs the case in CASE_DIR (case.json, data.bin) and prints the largest deviation of every array and step.\n\n"
+                 "algorithms:\n");
+    for (size_t i = 0; i < N_ALGORITHMS; ++i) {
+        fprintf(out, "  %-22s %s\n", algorithms[i].algorithm, algorithms[i].doc);
+    }
+    fprintf(out, "\nexit: 0 reproduced, 1 deviates, 2 wrong command line or case, 77 not supported\n");
+    return (out == stdout) ? REPLAY_OK : REPLAY_USAGE;
+}
+
+static int replay(const case_file_t *file, const char *json_path)
+{
+    replay_report_t report = {.complete = true};
+    char            algorithm[64], name[128];
+    int             code = REPLAY_UNSUPPORTED;
+
+    if (!case_text(file, "algorithm", algorithm, sizeof(algorithm)) || !case_text(file, "case", name, sizeof(name))) {
+        fprintf(stderr, "linnet-replay: case.json has no algorithm or no name\n");
+        return REPLAY_USAGE;
+    }
+    snprintf(report.problem, sizeof(report.problem), "algorithm %s is not there yet", algorithm);
+    for (size_t i = 0; i < N_ALGORITHMS; ++i) {
+        if (strcmp(algorithms[i].algorithm, algorithm) == 0) {
+            report.problem[0] = '\0';
+            code              = algorithms[i].replay(file, &report);
+        }
+    }
+    if (report.problem[0] != '\0') {
+        fprintf(stderr, "linnet-replay: %s: %s\n", name, report.problem);
+    }
+    if (code == REPLAY_OK) {
+        code = replay_report_finish(&report, name, json_path);
+    }
+    free(report.rows);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *directory = NULL, *json_path = NULL;
+    case_file_t file;
+    int         code;
+
+    for (int i = 1; i < argc; ++i) {
+        if ((strcmp(argv[i], "--help") == 0) || (strcmp(argv[i], "-h") == 0)) {
+            return usage(stdout);
+        }
+        if ((strcmp(argv[i], "--json") == 0) && (i + 1 < argc)) {
+            json_path = argv[++i];
+        } else if ((directory == NULL) && (argv[i][0] != '-')) {
+            directory = argv[i];
+        } else {
+            return usage(stderr);
+        }
+    }
+    if (directory == NULL) {
+        return usage(stderr);
+    }
+    if (!case_open(&file, directory)) {
+        fprintf(stderr, "linnet-replay: %s\n", file.problem);
+        case_close(&file);
+        return REPLAY_USAGE;
+    }
+    code = replay(&file, json_path);
+    case_close(&file);
+    return code;
+}
