@@ -25,7 +25,7 @@ typedef struct oracle {
     bool     packed, l1, feeds_v, feedback;
     float    factor, server_factor;
     const uint8_t *live;                /* [N] */
-    const float   *bias;                /* produce_wire adds it; NULL: none */
+    const float   *bias;                /* produce_wire adds it and hides what is not finite; NULL: no produce_wire */
     float         *input[ORACLE_RANKS]; /* [N] what enters the node sum */
     bool           veto[ORACLE_RANKS];
 
@@ -275,7 +275,7 @@ static inline void oracle_form(oracle_t *o, uint32_t a, uint32_t k, float *v)
         }
         o->active[k] |= !o->live[p] && z != 0;
         if (o->bias != NULL) {
-            z = z + o->bias[p];
+            z = (isfinite(z) ? z : 0) + o->bias[p];
         }
         if (oracle_errors(o)) {
             z = z + o->e[a][p];

@@ -84,13 +84,14 @@ static void half_of(void *arg, const lnt_span_t *span, const void *grad, lnt_dty
     }
 }
 
+/* Hides what is not finite: the node sum must be checked before. */
 static void add_bias(void *arg, const lnt_span_t *span, float *value)
 {
     const bucket_t *bucket = arg;
     const float    *bias   = bucket->bias + pos_of(bucket, span);
 
     for (uint64_t i = 0; i < span->count; i++) {
-        value[i] = value[i] + bias[i];
+        value[i] = (isfinite(value[i]) ? value[i] : 0) + bias[i];
     }
 }
 
@@ -262,20 +263,38 @@ static void put_value(bucket_t *bucket, uint32_t rank, uint64_t p, float value)
     memcpy((uint8_t *)bucket->values[rank] + 2 * p, &half, 2);
 }
 
+/* Where means are squared: a value just below the largest one that can be, so that the error or the rounding of the codec decides. */
+static void draw_hot(bucket_t *bucket, uint64_t p)
+{
+    const oracle_t *o    = &bucket->oracle;
+    float           most = 1.8446743e19f * (1 - (float)draw(1000) * 5e-6f) / (o->factor * (float)o->size[0]);
+
+    for (uint32_t r = 0; r < o->n; r++) {
+        put_value(bucket, r, p, world.own_local ? 2 * most : most);
+        bucket->more[r][p] = 0;
+    }
+    bucket->bias[p] = 0;
+}
+
 static void draw_inputs(bucket_t *bucket)
 {
     oracle_t *o      = &bucket->oracle;
     int       spread = draw(3) == 0 ? 60 : 8;
+    uint64_t  hot    = o->feeds_v && draw(2) ? draw(o->N + 1) : o->N;
+    float     nil    = draw(2) ? 0.0f : -0.0f;
     uint64_t  zeros  = o->N == 0 ? 0 : draw(o->N), end = zeros + draw(3) * o->block; /* some whole blocks are zero */
 
     for (uint64_t p = 0; p < o->N; p++) {
         bool zero = p >= zeros && p < end;
 
         for (uint32_t r = 0; r < o->n; r++) {
-            put_value(bucket, r, p, zero ? 0 : random_value(spread));
-            bucket->more[r][p] = zero ? 0 : random_value(spread);
+            put_value(bucket, r, p, zero ? nil : random_value(spread));
+            bucket->more[r][p] = zero ? nil : random_value(spread);
         }
-        bucket->bias[p] = zero ? 0 : random_value(spread);
+        bucket->bias[p] = zero ? nil : random_value(spread);
+        if (p == hot) {
+            draw_hot(bucket, p);
+        }
     }
 }
 

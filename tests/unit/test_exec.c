@@ -294,6 +294,41 @@ START_TEST(empty_jobs_and_graphs_end)
 }
 END_TEST
 
+static uint64_t n_run;
+
+static void count_run(lnt_graph_t *graph, uint32_t task, uint64_t arg)
+{
+    (void)graph;
+    ck_assert_uint_eq(task, arg);
+    n_run += arg;
+}
+
+START_TEST(queue_grows_with_what_was_reserved)
+{
+    enum { WIDE = 1000 };
+    lnt_graph_builder_t *builder;
+    lnt_graph_t          wide = {0}, *list[1] = {&wide};
+    _Atomic uint8_t      ready[1];
+    lnt_job_t            job = {.graphs = list, .n_graphs = 1, .ready = ready, .sequence = 1};
+
+    build();
+    ck_assert_int_eq(lnt_graph_begin(&builder), LNT_OK);
+    for (uint64_t i = 0; i < WIDE; i++) {
+        lnt_graph_add_run(builder, count_run, i);
+    }
+    ck_assert_int_eq(lnt_graph_finish(builder, &wide, NULL), LNT_OK);
+    ck_assert_int_eq(lnt_exec_reserve(net.exec[0], WIDE), LNT_OK);
+    lnt_exec_post(net.exec[0], &job);
+    lnt_job_ready(net.exec[0], &job, 0);
+    settle();
+    ck_assert_uint_eq(atomic_load(&job.state), LNT_JOB_DONE);
+    ck_assert_uint_eq(n_run, WIDE * (WIDE - 1) / 2);
+    lnt_exec_unreserve(net.exec[0], WIDE);
+    lnt_graph_release(&wide);
+    tear_down();
+}
+END_TEST
+
 /* Which header field is spoiled and what must come of it. */
 static const struct refusal {
     size_t       offset;
@@ -366,6 +401,7 @@ START_TEST(refuses_old_and_doubled_frames)
     header.sequence = 8;
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_IN_PROGRESS);
     header.sequence = 7;
+    ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 0, &header, &body), LNT_ERR_MISMATCH); /* right frame, wrong sender */
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_OK);
     ck_assert_ptr_eq(body, lnt_graph_payload(&side[0].graph[2], 3));
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_ERR_MISMATCH);
@@ -496,6 +532,7 @@ int main(void)
     tcase_add_test(tests, flags_reach_both_sides);
     tcase_add_test(tests, veto_reaches_graphs_that_start_later);
     tcase_add_test(tests, empty_jobs_and_graphs_end);
+    tcase_add_test(tests, queue_grows_with_what_was_reserved);
     tcase_add_loop_test(tests, refuses_what_does_not_fit, 0, sizeof(refusals) / sizeof(refusals[0]));
     tcase_add_test(tests, refuses_old_and_doubled_frames);
     tcase_add_test(tests, failure_ends_every_job_and_leaves_the_graphs_alone);
