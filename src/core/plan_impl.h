@@ -75,6 +75,8 @@ struct lnt_plan {
     _Atomic uint8_t   *ready;  /* the same */
     uint32_t           step_programs;
     _Atomic uint64_t   unready;   /* tensors that travel in this step and are not ready yet; LNT_PLAN_VETOED is a flag in it */
+    uint64_t           n_steps;    /* begun, for messages */
+    uint64_t           unchecked;  /* commits since the last comparison of parameters */
     bool               surveying; /* lnt_plan_read is legal */
     lnt_plan_stats_t   stats;
 };

@@ -68,6 +68,16 @@ static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
     plan->job.n_graphs = n_graphs;
 }
 
+/* LINNET_CHECK_EVERY: before a step, since after it a refusal would come too late. Counts commits, so all ranks do it together. */
+static lnt_status_t check_replicas(lnt_plan_t *plan)
+{
+    const uint32_t check_every = plan->comm->context->config.check_every;
+
+    if (check_every == 0 || plan->unchecked < check_every) return LNT_OK;
+    plan->unchecked = 0;
+    return lnt_plan_compare_params(plan);
+}
+
 lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
     lnt_job_t *job;
@@ -75,6 +85,7 @@ lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_BEGIN));
     LNT_TRY(check_step(plan, params));
+    LNT_TRY(check_replicas(plan));
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         lnt_plan_tensor_t *tensor = &plan->tensors[t];
         plan->sources[t] = (lnt_source_t){.values = NULL, .dtype = tensor->params.grad_dtype};
@@ -95,7 +106,7 @@ lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
     job->flags = 0;
     job->status = LNT_OK;
     atomic_store_explicit(&job->raised, 0, memory_order_relaxed);
-    (void)snprintf(job->what, sizeof(job->what), "step %llu of plan", (unsigned long long)plan->stats.transactions);
+    (void)snprintf(job->what, sizeof(job->what), "step %llu of plan", (unsigned long long)plan->n_steps++);
     plan->state = LNT_PLAN_STEP;
     if (job->n_graphs != 0) lnt_exec_post(plan->comm->exec, job);
     return LNT_OK;
@@ -253,12 +264,23 @@ static lnt_status_t wait_frames(lnt_plan_t *plan)
     return status;
 }
 
+/* The communicator failed before `end` was called: its jobs are over or about to be, and so is the step. */
+static lnt_status_t abandon(lnt_plan_t *plan, lnt_status_t status)
+{
+    if (plan->job.n_graphs != 0) (void)lnt_comm_wait_job(plan->comm, &plan->job);
+    plan->state = LNT_PLAN_IDLE;
+    return status;
+}
+
 lnt_status_t lnt_plan_end(lnt_plan_t *plan)
 {
-    lnt_status_t   status;
-    const uint32_t check_every = plan != NULL ? plan->comm->context->config.check_every : 0;
+    lnt_status_t status;
 
-    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_END));
+    LNT_CHECK_ARG(plan != NULL);
+    LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_END));
+    status = lnt_comm_enter(plan->comm);
+    if (status == LNT_ERR_INVALID_USAGE) return status; /* a forked child */
+    if (status < 0) return abandon(plan, status);
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         if (atomic_exchange_explicit(&plan->tensors[t].ready, 1, memory_order_relaxed) == 0) make_ready(plan, t, NULL);
     }
@@ -276,7 +298,7 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     commit_pass(plan);
     plan->stats.committed++;
     plan->stats.skipped_in_a_row = 0;
-    if (check_every != 0 && plan->stats.committed % check_every == 0) return lnt_plan_compare_params(plan);
+    plan->unchecked++;
     return LNT_OK;
 }
 

@@ -221,6 +221,31 @@ START_TEST(parameters_are_synchronised_and_checked)
 }
 END_TEST
 
+/* LINNET_CHECK_EVERY: a replica that has left the others is found, and the step does not begin. */
+static void check_every_body(rank_t *rank)
+{
+    model_t model = small_model();
+
+    rank_open(rank, &model);
+    for (int step = 0; step < 5; step++) ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
+    if (rank->rank == 1) rank->x[310] += 1.0f;
+    ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
+    ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)), LNT_ERR_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "\"t2\""));
+    ck_assert_uint_eq(rank_info(rank).step, 6);
+    ranks_ok(lnt_plan_sync_params(rank->plan, 0));
+    ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
+    rank_close(rank);
+}
+
+START_TEST(replicas_are_compared_on_request)
+{
+    ck_assert_int_eq(setenv("LINNET_CHECK_EVERY", "3", 1), 0);
+    ranks_run(&(world_t){.n_ranks = 3, .nodes = {0, 0, 1}, .quiet = true}, check_every_body, NULL);
+    ck_assert_int_eq(unsetenv("LINNET_CHECK_EVERY"), 0);
+}
+END_TEST
+
 /* Other hyper-parameters on one rank: the step ends in a named error on both sides, and everything can be torn down. */
 static void hyper_body(rank_t *rank)
 {
@@ -438,6 +463,7 @@ int main(void)
     tcase_add_test(tcase, an_accepted_veto_always_reaches_everybody);
     tcase_add_test(tcase, the_first_difference_is_named_on_every_rank);
     tcase_add_test(tcase, parameters_are_synchronised_and_checked);
+    tcase_add_test(tcase, replicas_are_compared_on_request);
     tcase_add_test(tcase, other_hyper_parameters_are_a_mismatch);
     tcase_add_test(tcase, bytes_on_the_wire_are_as_predicted);
     tcase_add_test(tcase, memory_is_known_before_the_commit);
