@@ -236,6 +236,20 @@ static uint32_t guest_place(lnt_mesh_t *mesh)
     return oldest;
 }
 
+/* Nobody there, or gone again, is nothing special; a limit that is reached would wake us for ever. */
+static void accept_failed(lnt_mesh_t *mesh, int error)
+{
+    lnt_error_info_t record;
+
+    if ((error != EMFILE) && (error != ENFILE) && (error != ENOBUFS) && (error != ENOMEM)) {
+        return;
+    }
+    lnt_error_fill(&record, LNT_ERR_SYSTEM, "raise the limit of open files (ulimit -n)",
+                   "rank %u cannot accept connections of the control mesh: %s", mesh->me.rank, strerror(error));
+    record.rank = record.peer = mesh->me.rank;
+    lnt_mesh_fail(mesh, &record);
+}
+
 void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index)
 {
     for (uint32_t n = 0; n < LNT_MESH_GUESTS; n++) {
@@ -243,7 +257,8 @@ void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index)
         uint32_t place;
 
         if (fd < 0) {
-            return; /* nobody there, or gone again */
+            accept_failed(mesh, errno);
+            return;
         }
         place = guest_place(mesh);
         mesh->guests[place] = (lnt_guest_t){.fd = fd, .local = (index == 0), .since = lnt_now_ns()};

@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include "../../src/base/memory.h"
 #include "../../src/transport/transport.h"
@@ -517,8 +518,7 @@ START_TEST(broken_peers_are_noticed)
 }
 END_TEST
 
-/* Memory that is not there is a named error, not a signal later. */
-START_TEST(rings_that_do_not_fit_are_refused)
+START_TEST(failed_allocations_leave_nothing_behind)
 {
     uint64_t               wire_bytes[2] = {0};
     uint8_t                use[4] = {0, 1, 1, 1}, is_inter[4] = {0};
@@ -546,6 +546,36 @@ START_TEST(rings_that_do_not_fit_are_refused)
 }
 END_TEST
 
+/* shm under a limit of address space: mmap says no, in words. Sanitizers need all the space there is. */
+static int body_no_space(rank_self_t *self)
+{
+    uint64_t               wire_bytes[2] = {0};
+    uint8_t                use[2] = {0, 1}, is_inter[2] = {0};
+    lnt_transport_params_t params = {.n_ranks = 2, .use = use, .is_inter = is_inter, .doorbell = -1,
+                                     .ring_bytes = 8 << 20, .wire_bytes = wire_bytes};
+    lnt_transport_t       *transport = NULL;
+    struct rlimit          space = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    int                    before = count_fds();
+
+    (void)self;
+    RANK_CHECK(setrlimit(RLIMIT_AS, &space) == 0);
+    RANK_CHECK(find_row("shm")->open(&params, &transport) == LNT_ERR_NO_MEMORY);
+    RANK_CHECK(strstr(lnt_last_error()->cause, "rings") != NULL);
+    RANK_CHECK(strstr(lnt_last_error()->cure, "LINNET_RING_BYTES") != NULL);
+    RANK_CHECK((transport == NULL) && (count_fds() == before));
+    return 0;
+}
+
+START_TEST(memory_that_is_not_there_is_named)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    ck_assert_uint_eq(fork_ranks(1, body_no_space, NULL, DEADLINE_MS, NULL), 0);
+#else
+    (void)body_no_space;
+#endif
+}
+END_TEST
+
 static Suite *transport_suite(void)
 {
     Suite *suite = suite_create("transport");
@@ -556,7 +586,8 @@ static Suite *transport_suite(void)
     tcase_add_test(tcase, sleeping_and_waking);
     tcase_add_test(tcase, paced_frames_arrive_whole);
     tcase_add_loop_test(tcase, broken_peers_are_noticed, 0, 6);
-    tcase_add_test(tcase, rings_that_do_not_fit_are_refused);
+    tcase_add_test(tcase, failed_allocations_leave_nothing_behind);
+    tcase_add_test(tcase, memory_that_is_not_there_is_named);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -5,10 +5,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include "../../src/base/error.h"
+#include "../../src/base/memory.h"
 #include "../fork_ranks.h"
 #include "../mesh_rig.h"
 #include "../testing.h"
@@ -260,9 +262,13 @@ static int body_absent(rank_self_t *self)
 
 START_TEST(a_rank_that_never_comes_is_named)
 {
+    int before = count_fds();
+
     for (uint32_t absent = 0; absent < 3; absent++) {
         ck_assert_uint_eq(fork_ranks(3, body_absent, &absent, DEADLINE_MS, NULL), 0);
     }
+    ck_assert_uint_eq(thread_ranks(3, body_absent, &(uint32_t){1}, DEADLINE_MS), 0);
+    ck_assert_int_eq(count_fds(), before);
 }
 END_TEST
 
@@ -278,6 +284,51 @@ START_TEST(an_interface_that_is_not_there_is_named)
     ck_assert_ptr_null(mesh);
     ck_assert_int_eq(count_fds(), before);
     lnt_mesh_close(NULL, 0);
+}
+END_TEST
+
+/* Rank 0 runs out of descriptors while the others connect to it: everybody hears why. */
+static int body_no_descriptors(rank_self_t *self)
+{
+    mesh_rig_t    rig;
+    struct rlimit none = {.rlim_cur = 3, .rlim_max = 3};
+
+    RANK_PASS(mesh_rig_open(&rig, self, false));
+    if (self->rank == 0) {
+        RANK_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    }
+    RANK_CHECK(lnt_mesh_connect(rig.mesh, rig.peers, WAIT_MS) < 0);
+    RANK_CHECK(lnt_last_error()->peer == 0);
+    lnt_mesh_close(rig.mesh, LINGER_MS);
+    return 0;
+}
+
+START_TEST(a_full_descriptor_table_is_named)
+{
+    ck_assert_uint_eq(fork_ranks(3, body_no_descriptors, NULL, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
+START_TEST(failed_allocations_leave_nothing_behind)
+{
+    int          before = count_fds();
+    lnt_status_t status = LNT_ERR_NO_MEMORY;
+
+    for (uint64_t k = 1; status < 0; k++) {
+        lnt_peer_id_t me = {.rank = 0, .n_ranks = 1};
+        lnt_mesh_t   *mesh = NULL;
+
+        lnt_memory_fail_after(k);
+        status = lnt_mesh_open(&me, NULL, &mesh);
+        if (status == LNT_OK) {
+            status = lnt_mesh_connect(mesh, &me, WAIT_MS);
+        }
+        ck_assert((status == LNT_OK) || (status == LNT_ERR_NO_MEMORY));
+        lnt_mesh_close(mesh, 0);
+    }
+    lnt_memory_fail_after(0);
+    ck_assert_uint_eq(lnt_memory_live(), 0);
+    ck_assert_int_eq(count_fds(), before);
 }
 END_TEST
 
@@ -642,6 +693,8 @@ static Suite *mesh_suite(void)
     tcase_add_test(setup, strangers_do_no_harm);
     tcase_add_test(setup, a_rank_that_never_comes_is_named);
     tcase_add_test(setup, an_interface_that_is_not_there_is_named);
+    tcase_add_test(setup, a_full_descriptor_table_is_named);
+    tcase_add_test(setup, failed_allocations_leave_nothing_behind);
     tcase_add_test(setup, no_descriptor_leaks);
     suite_add_tcase(suite, setup);
     tcase_add_loop_test(faults, the_dead_rank_is_named, 0, 2 * DIE_POINTS);
