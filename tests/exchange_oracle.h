@@ -1,7 +1,8 @@
 /* What an exchange must give, from the texts alone: plain loops over whole arrays, no frames, no library code.
  *
- * Node sum in rank order times the factor; worker error; coding; server's sum in node order times its factor; server error; coding.
- * Every operation is one f32 rounding. Sums of squares: 128 lanes in f64, combined in fours, then halved. */
+ * Node sum in rank order times the factor; worker error; coding; server's sum in node order times its factor; server
+ * error; coding. Every operation is one f32 rounding. Sums of squares: 128 lanes in f64, combined in fours, then
+ * halved. */
 #ifndef TESTS_EXCHANGE_ORACLE_H
 #define TESTS_EXCHANGE_ORACLE_H
 
@@ -21,22 +22,22 @@ typedef struct oracle {
     uint64_t count[ORACLE_EXTENTS];
     uint32_t block, scale_block; /* scale_block 0: the same */
     uint64_t segment, N;
-    int      codec;
-    bool     packed, l1, feeds_v, feedback;
-    float    factor, server_factor;
-    const uint8_t *live;                /* [N] */
-    const float   *bias;                /* produce_wire adds it and hides what is not finite; NULL: no produce_wire */
-    float         *input[ORACLE_RANKS]; /* [N] what enters the node sum */
-    bool           veto[ORACLE_RANKS];
+    int codec;
+    bool packed, l1, feeds_v, feedback;
+    float factor, server_factor;
+    const uint8_t *live;        /* [N] */
+    const float *bias;          /* produce_wire adds it and hides what is not finite; NULL: no produce_wire */
+    float *input[ORACLE_RANKS]; /* [N] what enters the node sum */
+    bool veto[ORACLE_RANKS];
 
     uint32_t n_blocks;
     uint64_t pos[ORACLE_BLOCKS], len[ORACLE_BLOCKS];
     uint32_t shard[ORACLE_BLOCKS], chunk[ORACLE_BLOCKS], extent[ORACLE_BLOCKS];
-    float   *e[ORACLE_RANKS], *e_new[ORACLE_RANKS], *E, *E_new; /* by node, [N] */
+    float *e[ORACLE_RANKS], *e_new[ORACLE_RANKS], *E, *E_new; /* by node, [N] */
 
-    float   *out, *wire[ORACLE_RANKS]; /* [N], by node */
-    int      flags;
-    uint8_t  active[ORACLE_BLOCKS];
+    float *out, *wire[ORACLE_RANKS]; /* [N], by node */
+    int flags;
+    uint8_t active[ORACLE_BLOCKS];
     uint64_t intra[ORACLE_RANKS], inter[ORACLE_RANKS];
 } oracle_t;
 
@@ -63,8 +64,8 @@ static inline void oracle_add_block(oracle_t *o, uint64_t at, uint64_t n, uint32
     if (o->n_blocks == ORACLE_BLOCKS) {
         abort();
     }
-    o->pos[o->n_blocks]      = at;
-    o->len[o->n_blocks]      = n;
+    o->pos[o->n_blocks] = at;
+    o->len[o->n_blocks] = n;
     o->extent[o->n_blocks++] = extent;
 }
 
@@ -112,13 +113,13 @@ static inline void oracle_start(oracle_t *o)
     for (uint32_t d = 0; d < o->S; d++) {
         oracle_split(o, o->shard, d, o->M, o->chunk);
     }
-    o->E     = oracle_floats(o->N);
+    o->E = oracle_floats(o->N);
     o->E_new = oracle_floats(o->N);
-    o->out   = oracle_floats(o->N);
+    o->out = oracle_floats(o->N);
     for (uint32_t a = 0; a < o->n; a++) {
-        o->e[a]     = oracle_floats(o->N);
+        o->e[a] = oracle_floats(o->N);
         o->e_new[a] = oracle_floats(o->N);
-        o->wire[a]  = oracle_floats(o->N);
+        o->wire[a] = oracle_floats(o->N);
         o->input[a] = oracle_floats(o->N);
     }
 }
@@ -180,10 +181,11 @@ static inline float oracle_bf16(float a)
 }
 
 /* The scale of a block, and whether it can be coded at all. */
-static inline float oracle_scale(const oracle_t *o, int codec, const float *a, const uint8_t *live, uint64_t n, bool *bad)
+static inline float oracle_scale(const oracle_t *o, int codec, const float *a, const uint8_t *live, uint64_t n,
+                                 bool *bad)
 {
     uint64_t count = 0;
-    float    top = 0, scale;
+    float top = 0, scale;
 
     *bad = *bad || !oracle_finite(a, n);
     for (uint64_t i = 0; i < n; i++) {
@@ -200,7 +202,7 @@ static inline float oracle_scale(const oracle_t *o, int codec, const float *a, c
         return (float)(o->l1 ? mean : sqrt(mean));
     }
     scale = top / 127.0f;
-    *bad  = !isfinite(scale * 127.0f);
+    *bad = !isfinite(scale * 127.0f);
     return *bad ? 0 : scale;
 }
 
@@ -226,8 +228,8 @@ static inline float oracle_decoded(int codec, float a, float scale)
 }
 
 /* Codes a[n] with a given scale; y and, where err is not NULL, the error. Returns flags. */
-static inline int oracle_code(const oracle_t *o, int codec, const float *a, const uint8_t *live, uint64_t n, float scale, bool bad,
-                              float *y, float *err)
+static inline int oracle_code(const oracle_t *o, int codec, const float *a, const uint8_t *live, uint64_t n,
+                              float scale, bool bad, float *y, float *err)
 {
     int flags = bad ? ORACLE_BAD : 0;
 
@@ -302,20 +304,20 @@ static inline uint32_t oracle_scale_end(const oracle_t *o, uint32_t k)
 
 static inline void oracle_worker(oracle_t *o, uint32_t a)
 {
-    int    codec = oracle_wire_codec(o);
-    float *v     = oracle_floats(o->N);
+    int codec = oracle_wire_codec(o);
+    float *v = oracle_floats(o->N);
 
     for (uint32_t k = 0; k < o->n_blocks; k++) {
         oracle_form(o, a, k, v);
     }
     for (uint32_t k = 0, end; k < o->n_blocks; k = end) {
         uint64_t p, n;
-        bool     bad = false;
-        float    scale;
+        bool bad = false;
+        float scale;
 
-        end   = o->M > 1 ? oracle_scale_end(o, k) : k + 1;
-        p     = o->pos[k];
-        n     = o->pos[end - 1] + o->len[end - 1] - p;
+        end = o->M > 1 ? oracle_scale_end(o, k) : k + 1;
+        p = o->pos[k];
+        n = o->pos[end - 1] + o->len[end - 1] - p;
         scale = oracle_scale(o, codec, v + p, o->live + p, n, &bad);
         o->flags |= oracle_code(o, codec, v + p, o->live + p, n, scale, bad, o->wire[a] + p,
                                 oracle_errors(o) ? o->e_new[a] + p : NULL);
@@ -325,10 +327,10 @@ static inline void oracle_worker(oracle_t *o, uint32_t a)
 
 static inline void oracle_server(oracle_t *o, uint32_t k)
 {
-    int      codec = oracle_wire_codec(o);
+    int codec = oracle_wire_codec(o);
     uint64_t p = o->pos[k], n = o->len[k];
-    float   *z   = oracle_floats(n), scale;
-    bool     bad = false;
+    float *z = oracle_floats(n), scale;
+    bool bad = false;
 
     for (uint64_t i = 0; i < n; i++) {
         z[i] = o->wire[0][p + i];
@@ -341,7 +343,8 @@ static inline void oracle_server(oracle_t *o, uint32_t k)
         }
     }
     scale = oracle_scale(o, codec, z, o->live + p, n, &bad);
-    o->flags |= oracle_code(o, codec, z, o->live + p, n, scale, bad, o->out + p, oracle_errors(o) ? o->E_new + p : NULL);
+    o->flags |=
+        oracle_code(o, codec, z, o->live + p, n, scale, bad, o->out + p, oracle_errors(o) ? o->E_new + p : NULL);
     free(z);
 }
 
@@ -369,7 +372,10 @@ static inline uint64_t oracle_part_bytes(const oracle_t *o, uint32_t d, int64_t 
         }
         elems += n;
         dead += section && memchr(o->live + o->pos[k], 0, n) != NULL;
-        bytes += codec == ORACLE_F32 ? 4 * n : codec == ORACLE_BF16 ? 2 * n : codec == ORACLE_INT8 ? 4 + n : 4 + (n + 7) / 8;
+        bytes += codec == ORACLE_F32    ? 4 * n
+                 : codec == ORACLE_BF16 ? 2 * n
+                 : codec == ORACLE_INT8 ? 4 + n
+                                        : 4 + (n + 7) / 8;
     }
     return bytes + (dead + 7) / 8;
 }

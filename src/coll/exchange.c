@@ -10,7 +10,8 @@ enum { PARTS_MAX = 65535 }; /* shard and chunk numbers have 16 bits on the wire 
 
 static lnt_range_t shard_range(const lnt_exchange_t *exchange, uint32_t shard)
 {
-    return lnt_layout_part(&exchange->grid, (lnt_range_t){0, exchange->grid.n_blocks}, exchange->params.topo->n_shards, shard);
+    return lnt_layout_part(&exchange->grid, (lnt_range_t){0, exchange->grid.n_blocks}, exchange->params.topo->n_shards,
+                           shard);
 }
 
 static lnt_range_t chunk_range(const lnt_exchange_t *exchange, uint32_t shard, uint32_t chunk)
@@ -24,9 +25,9 @@ static void cut(const lnt_exchange_t *exchange, lnt_range_t range, lnt_segment_t
 
     for (uint64_t block = range.begin; block < range.end; segments++) {
         segments->range = lnt_layout_segment(grid, range, block, exchange->params.segment_elems);
-        segments->pos   = lnt_grid_pos(grid, segments->range.begin);
-        segments->end   = lnt_grid_pos(grid, segments->range.end);
-        block           = segments->range.end;
+        segments->pos = lnt_grid_pos(grid, segments->range.begin);
+        segments->end = lnt_grid_pos(grid, segments->range.end);
+        block = segments->range.end;
     }
 }
 
@@ -38,7 +39,8 @@ static lnt_range_t part_range(const lnt_exchange_t *exchange, bool chunks, uint3
     return chunks ? chunk_range(exchange, i / n_nodes, i % n_nodes) : shard_range(exchange, i);
 }
 
-static lnt_status_t cut_parts(const lnt_exchange_t *exchange, bool chunks, uint32_t n_parts, uint32_t **first_p, lnt_segment_t **segs_p)
+static lnt_status_t cut_parts(const lnt_exchange_t *exchange, bool chunks, uint32_t n_parts, uint32_t **first_p,
+                              lnt_segment_t **segs_p)
 {
     uint32_t *first = *first_p = lnt_calloc(n_parts + 1, sizeof(*first), "segment index");
 
@@ -46,7 +48,8 @@ static lnt_status_t cut_parts(const lnt_exchange_t *exchange, bool chunks, uint3
         return LNT_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < n_parts; i++) {
-        first[i + 1] = first[i] + lnt_layout_n_segments(&exchange->grid, part_range(exchange, chunks, i), exchange->params.segment_elems);
+        first[i + 1] = first[i] + lnt_layout_n_segments(&exchange->grid, part_range(exchange, chunks, i),
+                                                        exchange->params.segment_elems);
     }
     *segs_p = lnt_calloc(first[n_parts], sizeof(**segs_p), "segments");
     if (*segs_p == NULL) {
@@ -60,32 +63,32 @@ static lnt_status_t cut_parts(const lnt_exchange_t *exchange, bool chunks, uint3
 
 static void find_own_parts(lnt_exchange_t *exchange)
 {
-    const lnt_grid_t *grid    = &exchange->grid;
-    uint32_t          n_nodes = exchange->params.topo->n_nodes, shard = exchange->local;
-    uint32_t          chunk   = shard * n_nodes + exchange->node;
-    lnt_range_t       range   = shard_range(exchange, shard), own = chunk_range(exchange, shard, exchange->node);
+    const lnt_grid_t *grid = &exchange->grid;
+    uint32_t n_nodes = exchange->params.topo->n_nodes, shard = exchange->local;
+    uint32_t chunk = shard * n_nodes + exchange->node;
+    lnt_range_t range = shard_range(exchange, shard), own = chunk_range(exchange, shard, exchange->node);
 
     exchange->own_gather = exchange->shard_first[shard];
-    exchange->n_gather   = exchange->shard_first[shard + 1] - exchange->own_gather;
-    exchange->own_code   = exchange->chunk_first[shard * n_nodes];
-    exchange->n_code     = exchange->chunk_first[(shard + 1) * n_nodes] - exchange->own_code;
-    exchange->own_serve  = exchange->chunk_first[chunk];
-    exchange->n_serve    = exchange->chunk_first[chunk + 1] - exchange->own_serve;
-    exchange->shard_pos  = lnt_grid_pos(grid, range.begin);
-    exchange->shard_end  = lnt_grid_pos(grid, range.end);
-    exchange->chunk_pos  = lnt_grid_pos(grid, own.begin);
-    exchange->chunk_end  = lnt_grid_pos(grid, own.end);
+    exchange->n_gather = exchange->shard_first[shard + 1] - exchange->own_gather;
+    exchange->own_code = exchange->chunk_first[shard * n_nodes];
+    exchange->n_code = exchange->chunk_first[(shard + 1) * n_nodes] - exchange->own_code;
+    exchange->own_serve = exchange->chunk_first[chunk];
+    exchange->n_serve = exchange->chunk_first[chunk + 1] - exchange->own_serve;
+    exchange->shard_pos = lnt_grid_pos(grid, range.begin);
+    exchange->shard_end = lnt_grid_pos(grid, range.end);
+    exchange->chunk_pos = lnt_grid_pos(grid, own.begin);
+    exchange->chunk_end = lnt_grid_pos(grid, own.end);
 }
 
-/* End of the worker's scale block that starts at pos: a multiple of scale_block in its tensor (packed: in the vector), or the end of
- * the extent or shard. */
+/* End of the worker's scale block that starts at pos: a multiple of scale_block in its tensor (packed: in the vector),
+ * or the end of the extent or shard. */
 static uint64_t scale_block_end(const lnt_exchange_t *exchange, uint64_t pos)
 {
-    uint64_t  size  = exchange->params.scale_block;
-    lnt_run_t run   = lnt_layout_run(&exchange->grid, pos, exchange->shard_end);
-    uint64_t  begin = exchange->grid.packed ? pos : run.offset;
-    uint64_t  end   = exchange->grid.packed ? exchange->shard_end : pos + run.count;
-    uint64_t  next  = pos + size - begin % size;
+    uint64_t size = exchange->params.scale_block;
+    lnt_run_t run = lnt_layout_run(&exchange->grid, pos, exchange->shard_end);
+    uint64_t begin = exchange->grid.packed ? pos : run.offset;
+    uint64_t end = exchange->grid.packed ? exchange->shard_end : pos + run.count;
+    uint64_t next = pos + size - begin % size;
 
     return next < end ? next : end;
 }
@@ -119,8 +122,8 @@ static lnt_status_t check_params(const lnt_exchange_params_t *params)
     LNT_CHECK_ARG((topo != NULL) && (params->rank < topo->n_ranks) && (params->codec.row != NULL));
     LNT_CHECK_ARG((params->scale_block == 0) || (params->scale_block % params->codec.cfg.block == 0));
     if (topo->n_nodes > PARTS_MAX || topo->n_shards > PARTS_MAX) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use fewer ranks", "%u nodes with %u shards: frames can number %d", topo->n_nodes,
-                         topo->n_shards, PARTS_MAX);
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use fewer ranks", "%u nodes with %u shards: frames can number %d",
+                         topo->n_nodes, topo->n_shards, PARTS_MAX);
     }
     return LNT_OK;
 }
@@ -130,7 +133,7 @@ static void choose_sizes(lnt_exchange_t *exchange)
     uint64_t block = exchange->params.codec.cfg.block;
 
     exchange->piece_max = block > LNT_STACK_ELEMS ? block : LNT_STACK_ELEMS / block * block;
-    exchange->span_max  = block > LNT_SPAN_MAX ? LNT_SPAN_MAX : LNT_SPAN_MAX / block * block;
+    exchange->span_max = block > LNT_SPAN_MAX ? LNT_SPAN_MAX : LNT_SPAN_MAX / block * block;
 }
 
 static lnt_status_t choose_wire(lnt_exchange_t *exchange)
@@ -149,16 +152,17 @@ static lnt_status_t choose_wire(lnt_exchange_t *exchange)
 static lnt_status_t lay_out(lnt_exchange_t *exchange)
 {
     const lnt_exchange_params_t *params = &exchange->params;
-    const lnt_topo_t            *topo   = params->topo;
+    const lnt_topo_t *topo = params->topo;
 
     LNT_TRY(choose_wire(exchange));
-    LNT_TRY(lnt_grid_init(&exchange->grid, params->extents, params->n_extents, params->codec.cfg.block, params->packed));
+    LNT_TRY(
+        lnt_grid_init(&exchange->grid, params->extents, params->n_extents, params->codec.cfg.block, params->packed));
     exchange->params.extents = exchange->grid.extents;
-    exchange->node           = topo->node_of[params->rank];
-    exchange->local          = topo->local_of[params->rank];
-    exchange->n_local        = lnt_topo_local_size(topo, exchange->node);
-    exchange->owns           = exchange->local < topo->n_shards;
-    exchange->feedback       = params->feedback && exchange->owns && exchange->wire.row->has_feedback;
+    exchange->node = topo->node_of[params->rank];
+    exchange->local = topo->local_of[params->rank];
+    exchange->n_local = lnt_topo_local_size(topo, exchange->node);
+    exchange->owns = exchange->local < topo->n_shards;
+    exchange->feedback = params->feedback && exchange->owns && exchange->wire.row->has_feedback;
     choose_sizes(exchange);
     LNT_TRY(cut_parts(exchange, false, topo->n_shards, &exchange->shard_first, &exchange->shard_segs));
     LNT_TRY(cut_parts(exchange, true, topo->n_shards * topo->n_nodes, &exchange->chunk_first, &exchange->chunk_segs));
@@ -171,7 +175,7 @@ static lnt_status_t lay_out(lnt_exchange_t *exchange)
 static lnt_status_t new_exchange(const lnt_exchange_params_t *params, lnt_exchange_t **exchange_p)
 {
     lnt_exchange_t *exchange;
-    lnt_status_t    status;
+    lnt_status_t status;
 
     LNT_TRY(check_params(params));
     exchange = lnt_calloc(1, sizeof(*exchange), "exchange");
@@ -180,7 +184,7 @@ static lnt_status_t new_exchange(const lnt_exchange_params_t *params, lnt_exchan
     }
     exchange->params = *params;
     exchange->factor = exchange->server_factor = 1;
-    status           = lay_out(exchange);
+    status = lay_out(exchange);
     if (status < 0) {
         lnt_exchange_destroy(exchange);
         return status;
@@ -196,8 +200,8 @@ typedef struct state_bytes {
 
 static state_bytes_t count_state(const lnt_exchange_t *exchange)
 {
-    const lnt_grid_t *grid  = &exchange->grid;
-    state_bytes_t     bytes = {0};
+    const lnt_grid_t *grid = &exchange->grid;
+    state_bytes_t bytes = {0};
 
     if (exchange->feedback) {
         bytes.worker = (exchange->shard_end - exchange->shard_pos) * sizeof(float);
@@ -207,7 +211,7 @@ static state_bytes_t count_state(const lnt_exchange_t *exchange)
         bytes.big = exchange->piece_max * sizeof(float);
     }
     if (!grid->packed) {
-        bytes.mask   = lnt_layout_mask_offset(grid, grid->n_blocks);
+        bytes.mask = lnt_layout_mask_offset(grid, grid->n_blocks);
         bytes.blocks = grid->n_blocks;
     }
     return bytes;
@@ -240,7 +244,7 @@ static lnt_status_t alloc_state(lnt_exchange_t *exchange)
 lnt_status_t lnt_exchange_create(const lnt_exchange_params_t *params, lnt_exchange_t **exchange_p)
 {
     lnt_exchange_t *exchange = NULL;
-    lnt_status_t    status;
+    lnt_status_t status;
 
     LNT_TRY(new_exchange(params, &exchange));
     LNT_TRY_GOTO(status, lnt_exchange_build(exchange, &exchange->graph, NULL), err_destroy);
@@ -257,22 +261,23 @@ err_destroy:
 
 lnt_status_t lnt_exchange_predict(const lnt_exchange_params_t *params, lnt_exchange_memory_t *memory_p)
 {
-    lnt_exchange_t   *exchange = NULL;
+    lnt_exchange_t *exchange = NULL;
     lnt_graph_bytes_t bytes;
-    lnt_status_t      status;
-    uint32_t          n_parts;
+    lnt_status_t status;
+    uint32_t n_parts;
 
     LNT_TRY(new_exchange(params, &exchange));
     n_parts = params->topo->n_shards;
-    status  = lnt_exchange_build(exchange, NULL, &bytes);
+    status = lnt_exchange_build(exchange, NULL, &bytes);
     if (status >= 0) {
         state_bytes_t state = count_state(exchange);
-        uint64_t      tables = (exchange->shard_first[n_parts] + exchange->chunk_first[n_parts * params->topo->n_nodes]) * sizeof(lnt_segment_t);
+        uint64_t tables = (exchange->shard_first[n_parts] + exchange->chunk_first[n_parts * params->topo->n_nodes]) *
+                          sizeof(lnt_segment_t);
 
-        memory_p->errors  = state.worker + state.server;
+        memory_p->errors = state.worker + state.server;
         memory_p->shadows = memory_p->errors;
-        memory_p->frames  = bytes.workspace + 2 * state.big;
-        memory_p->graphs  = bytes.graph + tables + state.mask + 3 * state.blocks;
+        memory_p->frames = bytes.workspace + 2 * state.big;
+        memory_p->graphs = bytes.graph + tables + state.mask + 3 * state.blocks;
     }
     lnt_exchange_destroy(exchange);
     return status;
@@ -315,7 +320,7 @@ const lnt_grid_t *lnt_exchange_grid(const lnt_exchange_t *exchange)
 
 void lnt_exchange_prepare(lnt_exchange_t *exchange, float factor, float server_factor)
 {
-    exchange->factor        = factor;
+    exchange->factor = factor;
     exchange->server_factor = server_factor;
 }
 

@@ -1,11 +1,11 @@
-/* Insides of the exchange, shared by exchange.c (life, sizes), exchange_build.c (the graph), exchange_tasks.c (what RUN tasks do)
- * and exchange_state.c (errors, masks, results).
+/* Insides of the exchange, shared by exchange.c (life, sizes), exchange_build.c (the graph), exchange_form.c (values
+ * before they are coded), exchange_tasks.c (coding) and exchange_state.c (errors, masks, results).
  *
  * Frames are numbered in groups, so a frame is found by arithmetic:
  *
  *   result_frame + i                      chunk segment i as the servers coded it (phase 2), all shards and chunks
- *   code_frame   + i                      chunk segment own_code + i as this owner coded it (phase 1); one node: the result itself
- *   serve_frame  + b * n_serve + s        own chunk's segment s from node b (phase 1); b skips this node
+ *   code_frame   + i                      chunk segment own_code + i as this owner coded it (phase 1); one node: the
+ * result itself serve_frame  + b * n_serve + s        own chunk's segment s from node b (phase 1); b skips this node
  *   gather_frame + j * n_gather + s       own shard's segment s from rank j of this node (phase 0); j skips this rank
  *   and behind these the frames of other owners' shards that this rank sends (phase 0).
  */
@@ -19,51 +19,52 @@ enum { LNT_STACK_ELEMS = 4096 }; /* values on the way through a task: stays in t
 /* Whole blocks and their positions: what one frame carries. */
 typedef struct lnt_segment {
     lnt_range_t range;
-    uint64_t    pos, end;
+    uint64_t pos, end;
 } lnt_segment_t;
 
 /* A block of the worker's scale in compat grids. Written by its measure task, read by the encode tasks behind it. */
 typedef struct lnt_scale_block {
     lnt_segment_t segment;
-    float         scale;
-    uint8_t       flags;
+    float scale;
+    uint8_t flags;
 } lnt_scale_block_t;
 
 struct lnt_exchange {
     lnt_exchange_params_t params; /* extents: see grid */
-    lnt_graph_t           graph;
-    lnt_grid_t            grid;
-    lnt_codec_t           wire; /* between nodes; f32 where there is one node */
-    uint32_t              node, local, n_local;
-    bool                  owns;     /* a shard, the one with this rank's local index */
-    bool                  feedback; /* errors are kept, if it owns something */
-    float                 factor, server_factor;
+    lnt_graph_t graph;
+    lnt_grid_t grid;
+    lnt_codec_t wire; /* between nodes; f32 where there is one node */
+    uint32_t node, local, n_local;
+    bool owns;     /* a shard, the one with this rank's local index */
+    bool feedback; /* errors are kept, if it owns something */
+    float factor, server_factor;
 
-    lnt_segment_t *shard_segs;  /* of all shards, in order of position */
-    uint32_t      *shard_first; /* [S + 1] */
-    lnt_segment_t *chunk_segs;  /* of all chunks of all shards, in order of position */
-    uint32_t      *chunk_first; /* [S * M + 1] */
-    uint32_t       own_gather, n_gather; /* shard segments of the own shard */
-    uint32_t       own_code, n_code;     /* chunk segments of the own shard */
-    uint32_t       own_serve, n_serve;   /* chunk segments of the own chunk */
-    uint32_t       result_frame, code_frame, serve_frame, gather_frame;
-    uint64_t       shard_pos, shard_end, chunk_pos, chunk_end;
+    lnt_segment_t *shard_segs;     /* of all shards, in order of position */
+    uint32_t *shard_first;         /* [S + 1] */
+    lnt_segment_t *chunk_segs;     /* of all chunks of all shards, in order of position */
+    uint32_t *chunk_first;         /* [S * M + 1] */
+    uint32_t own_gather, n_gather; /* shard segments of the own shard */
+    uint32_t own_code, n_code;     /* chunk segments of the own shard */
+    uint32_t own_serve, n_serve;   /* chunk segments of the own chunk */
+    uint32_t result_frame, code_frame, serve_frame, gather_frame;
+    uint64_t shard_pos, shard_end, chunk_pos, chunk_end;
 
     uint64_t piece_max; /* elements a task handles at a time, whole blocks */
     uint64_t span_max;  /* elements a stage function gets, whole blocks where they fit */
-    float   *big[2];    /* values of one block too large for the stack: encode, serve. Their tasks are chained by edges */
+    float *big[2]; /* values of one block too large for the stack: encode, serve. Their tasks are chained by edges */
 
     lnt_scale_block_t *scale_blocks; /* compat grids only */
-    uint32_t           n_scale_blocks;
-    uint64_t           formed; /* offset in the workspace of the own shard's values, between measure and encode */
+    uint32_t n_scale_blocks;
+    uint64_t formed; /* offset in the workspace of the own shard's values, between measure and encode */
 
-    float   *worker_error, *worker_shadow; /* [shard_end - shard_pos] */
-    float   *server_error, *server_shadow; /* [chunk_end - chunk_pos] */
+    float *worker_error, *worker_shadow; /* [shard_end - shard_pos] */
+    float *server_error, *server_shadow; /* [chunk_end - chunk_pos] */
     uint8_t *mask;       /* one bit per element, every block on a byte; NULL where masks are not possible */
     uint8_t *dead_block; /* [n_blocks] the block has dead coordinates */
-    uint8_t *touched;    /* [n_blocks] a dead coordinate's node sum is not zero; written by the task that forms the block */
-    uint8_t *active;     /* [n_blocks] result */
-    bool     any_dead;
+    uint8_t
+        *touched;    /* [n_blocks] a dead coordinate's node sum is not zero; written by the task that forms the block */
+    uint8_t *active; /* [n_blocks] result */
+    bool any_dead;
 };
 
 /* Chunk segment `segment` in the high half, frame in the low one. */
@@ -73,8 +74,8 @@ static inline uint64_t lnt_exchange_task_arg(uint32_t segment, uint32_t frame)
 }
 
 lnt_status_t lnt_exchange_build(lnt_exchange_t *exchange, lnt_graph_t *graph, lnt_graph_bytes_t *bytes_p);
-void         lnt_exchange_update_sections(lnt_exchange_t *exchange);
-void         lnt_exchange_init_mask(lnt_exchange_t *exchange);
+void lnt_exchange_update_sections(lnt_exchange_t *exchange);
+void lnt_exchange_init_mask(lnt_exchange_t *exchange);
 
 /* Segment of [first, first + n) that holds position pos. */
 uint32_t lnt_exchange_find(const lnt_segment_t *segments, uint32_t n, uint64_t pos);
@@ -85,8 +86,8 @@ void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg); 
 void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg);  /* arg: chunk segment, frame */
 void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg);   /* arg: chunk segment, frame */
 
-/* Walks a segment in pieces of at most piece_max elements: whole blocks that follow each other inside one extent, or for packed grids
- * anywhere. Offsets are relative to the codes of the segment's frame. Start with lnt_piece_begin. */
+/* Walks a segment in pieces of at most piece_max elements: whole blocks that follow each other inside one extent, or
+ * for packed grids anywhere. Offsets are relative to the codes of the segment's frame. Start with lnt_piece_begin. */
 typedef struct lnt_piece {
     uint64_t pos, count, end;
     uint64_t block, n_blocks;
@@ -94,8 +95,19 @@ typedef struct lnt_piece {
     uint64_t mask; /* byte of the first block's mask */
 } lnt_piece_t;
 
-lnt_piece_t    lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment);
-bool           lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece);
-const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange, const lnt_piece_t *piece); /* mask of its blocks or NULL */
+lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment);
+bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece);
+const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange,
+                              const lnt_piece_t *piece); /* mask of its blocks or NULL */
+
+static inline bool lnt_live_bit(const uint8_t *live, uint64_t i)
+{
+    return live == NULL || (live[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* What is coded, before the error is added: node sum, factor, finite check, produce_wire. Also notes which blocks are
+ * touched. Returns flags of the values; those of the node's frames that overlap [pos, end) come from gather_flags. */
+uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t *piece, float *values);
+uint8_t lnt_exchange_gather_flags(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end);
 
 #endif

@@ -1,4 +1,5 @@
-/* What an exchange keeps between runs and gives out after one: errors, masks, decoded values, activity. All of it between runs only. */
+/* What an exchange keeps between runs and gives out after one: errors, masks, decoded values, activity. All of it
+ * between runs only. */
 #include "exchange_internal.h"
 
 #include <string.h>
@@ -16,24 +17,26 @@ static uint32_t n_chunk_segs(const lnt_exchange_t *exchange)
 static void read_segment(const lnt_exchange_t *exchange, uint32_t i, uint64_t pos, uint64_t end, float *out)
 {
     const lnt_segment_t *segment = &exchange->chunk_segs[i];
-    const lnt_codec_t   *wire    = &exchange->wire;
-    const uint8_t       *payload = lnt_graph_payload(&exchange->graph, exchange->result_frame + i);
-    const uint8_t       *codes   = payload + lnt_layout_scale_bytes(wire, &exchange->grid, segment->range);
-    lnt_segment_t        part    = {{lnt_grid_block(&exchange->grid, pos), 0}, pos, end};
-    lnt_piece_t          piece   = lnt_piece_begin(exchange, &part);
+    const lnt_codec_t *wire = &exchange->wire;
+    const uint8_t *payload = lnt_graph_payload(&exchange->graph, exchange->result_frame + i);
+    const uint8_t *codes = payload + lnt_layout_scale_bytes(wire, &exchange->grid, segment->range);
+    lnt_segment_t part = {{lnt_grid_block(&exchange->grid, pos), 0}, pos, end};
+    lnt_piece_t piece = lnt_piece_begin(exchange, &part);
 
     codes += lnt_layout_code_offset(wire, &exchange->grid, segment->range, part.range.begin);
     while (lnt_piece_next(exchange, &piece)) {
-        const uint8_t *scales = wire->row->has_scales ? payload + sizeof(float) * (piece.block - segment->range.begin) : NULL;
+        const uint8_t *scales =
+            wire->row->has_scales ? payload + sizeof(float) * (piece.block - segment->range.begin) : NULL;
 
-        wire->ops->decode(&wire->cfg, scales, codes + piece.code, piece.count, lnt_piece_live(exchange, &piece), out + (piece.pos - pos));
+        wire->ops->decode(&wire->cfg, scales, codes + piece.code, piece.count, lnt_piece_live(exchange, &piece),
+                          out + (piece.pos - pos));
     }
 }
 
 void lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out)
 {
     uint64_t end = pos + count;
-    uint32_t i   = lnt_exchange_find(exchange->chunk_segs, n_chunk_segs(exchange), pos);
+    uint32_t i = lnt_exchange_find(exchange->chunk_segs, n_chunk_segs(exchange), pos);
 
     while (pos < end) {
         uint64_t limit = exchange->chunk_segs[i].end < end ? exchange->chunk_segs[i].end : end;
@@ -60,9 +63,9 @@ const uint8_t *lnt_exchange_active(const lnt_exchange_t *exchange)
         return NULL;
     }
     for (uint32_t i = 0; i < n_chunk_segs(exchange); i++) {
-        const lnt_range_t *range   = &exchange->chunk_segs[i].range;
-        const uint8_t     *section = lnt_graph_section(&exchange->graph, exchange->result_frame + i);
-        uint32_t           bit     = 0;
+        const lnt_range_t *range = &exchange->chunk_segs[i].range;
+        const uint8_t *section = lnt_graph_section(&exchange->graph, exchange->result_frame + i);
+        uint32_t bit = 0;
 
         for (uint64_t b = range->begin; b < range->end; b++) {
             exchange->active[b] = 0;
@@ -134,12 +137,12 @@ static void zero_at(lnt_owned_t owned, uint64_t pos)
     }
 }
 
-/* Elements [from, to) of extent e; live[i] belongs to element from + i. Blocks start on bytes and are multiples of 8, so inside an
- * extent element i has bit i. */
+/* Elements [from, to) of extent e; live[i] belongs to element from + i. Blocks start on bytes and are multiples of 8,
+ * so inside an extent element i has bit i. */
 static void set_extent(lnt_exchange_t *exchange, size_t e, uint64_t from, uint64_t to, const uint8_t *live)
 {
     const lnt_grid_t *grid = &exchange->grid;
-    uint8_t          *mask = exchange->mask + lnt_layout_mask_offset(grid, grid->first[e]);
+    uint8_t *mask = exchange->mask + lnt_layout_mask_offset(grid, grid->first[e]);
 
     for (uint64_t i = from; i < to; i++) {
         uint8_t bit = (uint8_t)(1u << i % 8);
@@ -156,13 +159,13 @@ static void set_extent(lnt_exchange_t *exchange, size_t e, uint64_t from, uint64
 
 static void find_dead_blocks(lnt_exchange_t *exchange, size_t e)
 {
-    const lnt_grid_t *grid  = &exchange->grid;
-    const uint8_t    *mask  = exchange->mask + lnt_layout_mask_offset(grid, grid->first[e]);
-    uint64_t          count = grid->extents[e].count;
+    const lnt_grid_t *grid = &exchange->grid;
+    const uint8_t *mask = exchange->mask + lnt_layout_mask_offset(grid, grid->first[e]);
+    uint64_t count = grid->extents[e].count;
 
     for (uint64_t i = 0, b = grid->first[e]; i < count; b++) {
         uint64_t end = i + grid->block < count ? i + grid->block : count;
-        bool     dead = false;
+        bool dead = false;
 
         for (; i < end; i++) {
             dead = dead || (mask[i / 8] >> i % 8 & 1) == 0;
@@ -180,7 +183,7 @@ void lnt_exchange_init_mask(lnt_exchange_t *exchange)
 
 static void set_section(lnt_exchange_t *exchange, uint32_t frame, uint32_t bytes)
 {
-    exchange->graph.frames[frame].section_bytes             = bytes;
+    exchange->graph.frames[frame].section_bytes = bytes;
     lnt_graph_header(&exchange->graph, frame)->section_bytes = bytes;
 }
 
@@ -192,9 +195,9 @@ void lnt_exchange_update_sections(lnt_exchange_t *exchange)
     exchange->any_dead = !exchange->grid.packed && exchange->grid.n_blocks != 0 &&
                          memchr(exchange->dead_block, 1, exchange->grid.n_blocks) != NULL;
     for (uint32_t i = 0; i < n_chunk_segs(exchange); i++) {
-        const lnt_range_t *range  = &exchange->chunk_segs[i].range;
-        uint64_t           n_dead = 0;
-        uint32_t           bytes;
+        const lnt_range_t *range = &exchange->chunk_segs[i].range;
+        uint64_t n_dead = 0;
+        uint32_t bytes;
 
         for (uint64_t b = range->begin; b < range->end && exchange->any_dead; b++) {
             n_dead += exchange->dead_block[b];
@@ -210,18 +213,21 @@ void lnt_exchange_update_sections(lnt_exchange_t *exchange)
     }
 }
 
-lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, uint64_t offset, uint64_t count, const uint8_t *live)
+lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, uint64_t offset, uint64_t count,
+                                   const uint8_t *live)
 {
     const lnt_grid_t *grid = &exchange->grid;
 
     LNT_CHECK_ARG(!grid->packed);
     for (size_t e = 0; e < grid->n_extents; e++) {
         const lnt_extent_t *extent = &grid->extents[e];
-        uint64_t            begin  = extent->offset > offset ? extent->offset : offset;
-        uint64_t            end    = extent->offset + extent->count < offset + count ? extent->offset + extent->count : offset + count;
+        uint64_t begin = extent->offset > offset ? extent->offset : offset;
+        uint64_t end =
+            extent->offset + extent->count < offset + count ? extent->offset + extent->count : offset + count;
 
         if (extent->tensor == tensor && begin < end) {
-            set_extent(exchange, e, begin - extent->offset, end - extent->offset, live == NULL ? NULL : live + (begin - offset));
+            set_extent(exchange, e, begin - extent->offset, end - extent->offset,
+                       live == NULL ? NULL : live + (begin - offset));
             find_dead_blocks(exchange, e);
         }
     }
@@ -238,6 +244,6 @@ void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **
     }
     exchange->worker_error = *worker;
     exchange->server_error = *server;
-    *worker                = own_worker;
-    *server                = own_server;
+    *worker = own_worker;
+    *server = own_server;
 }

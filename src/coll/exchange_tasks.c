@@ -1,290 +1,44 @@
-/* What the RUN tasks of an exchange compute: local contributions, the node sum, encoding, the server.
+/* The RUN tasks that code: measuring, encoding, the server.
  *
- * Values go through a task piece by piece in a buffer that stays in cache. A task writes only its own frame, its own part of the shadows
- * and of `touched`; what it reads is ordered by edges. So tasks could run in several threads.
- *
- * Arithmetic: f32, one rounding per operation, sums in rank order and node order. */
+ * A task writes only its own frame and its own part of the shadows; what it reads is ordered by edges. So tasks could
+ * run in several threads. f32, one rounding per operation, the server's sum in node order. */
 #include "exchange_internal.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { STRIP = 256 };
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
 
 static uint8_t flag_if(bool poisoned)
 {
     return poisoned ? LNT_FRAME_POISONED : 0;
 }
 
-static uint8_t check_finite(const float *values, uint64_t n)
-{
-    uint32_t bad = 0;
-
-    for (uint64_t i = 0; i < n; i++) {
-        bad |= (bits_of(values[i]) & 0x7f800000u) == 0x7f800000u;
-    }
-    return flag_if(bad != 0);
-}
-
-/* --- pieces ------------------------------------------------------------------------------------------------------- */
-
-lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment)
-{
-    return (lnt_piece_t){.pos = segment->pos, .end = segment->end, .block = segment->range.begin,
-                         .mask = exchange->any_dead ? lnt_layout_mask_offset(&exchange->grid, segment->range.begin) : 0};
-}
-
-bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece)
-{
-    const lnt_grid_t *grid = &exchange->grid;
-    uint64_t          count;
-
-    piece->pos += piece->count;
-    piece->block += piece->n_blocks;
-    piece->code += (piece->count * exchange->wire.row->bits + 7) / 8;
-    piece->mask += (piece->count + 7) / 8;
-    if (piece->pos >= piece->end) {
-        return false;
-    }
-    count           = grid->packed ? piece->end - piece->pos : lnt_layout_run(grid, piece->pos, piece->end).count;
-    piece->count    = count < exchange->piece_max ? count : exchange->piece_max;
-    piece->n_blocks = (piece->count + grid->block - 1) / grid->block;
-    return true;
-}
-
-const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange, const lnt_piece_t *piece)
-{
-    if (!exchange->any_dead || memchr(exchange->dead_block + piece->block, 1, piece->n_blocks) == NULL) {
-        return NULL;
-    }
-    return exchange->mask + piece->mask;
-}
-
-static bool is_live(const uint8_t *live, uint64_t i)
-{
-    return live == NULL || (live[i / 8] >> (i % 8) & 1) != 0;
-}
-
-uint32_t lnt_exchange_find(const lnt_segment_t *segments, uint32_t n, uint64_t pos)
-{
-    uint32_t low = 0, high = n;
-
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (segments[middle].pos <= pos) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* --- local contributions ------------------------------------------------------------------------------------------ */
-
-static void widen(const void *values, lnt_dtype_t dtype, uint64_t n, float *out)
-{
-    if (values == NULL) {
-        memset(out, 0, n * sizeof(*out));
-    } else if (dtype == LNT_F32) {
-        memcpy(out, values, n * sizeof(*out));
-    } else {
-        for (uint64_t i = 0; i < n; i++) {
-            uint16_t half;
-            uint32_t bits;
-
-            memcpy(&half, (const uint8_t *)values + i * sizeof(half), sizeof(half));
-            bits = (uint32_t)half << 16;
-            memcpy(&out[i], &bits, sizeof(bits));
-        }
-    }
-}
-
-static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, float *out)
-{
-    const lnt_source_t *source = &exchange->params.sources[span->tensor];
-    const lnt_stage_t  *stage  = &exchange->params.stage;
-    size_t              size   = source->dtype == LNT_F32 ? sizeof(float) : sizeof(uint16_t);
-    const void         *grad   = source->values == NULL ? NULL : (const uint8_t *)source->values + span->offset * size;
-    lnt_dtype_t         dtype  = source->dtype;
-
-    if (source->accumulated != NULL || stage->produce_local == NULL) {
-        widen(grad, dtype, span->count, out);
-        grad  = out;
-        dtype = LNT_F32;
-    }
-    if (source->accumulated != NULL) {
-        const float *more = source->accumulated + span->offset;
-
-        for (uint64_t i = 0; i < span->count; i++) {
-            out[i] += more[i];
-        }
-    }
-    if (stage->produce_local != NULL) {
-        stage->produce_local(stage->arg, span, grad, dtype, out);
-    }
-}
-
-/* The span that starts at pos: inside one tensor, at most span_max elements. */
-static lnt_span_t span_at(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end)
-{
-    lnt_run_t run = lnt_layout_run(&exchange->grid, pos, end);
-
-    return (lnt_span_t){run.tensor, exchange->params.bucket, run.offset,
-                        run.count < exchange->span_max ? run.count : exchange->span_max};
-}
-
-static void form_local(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *out)
-{
-    while (pos < end) {
-        lnt_span_t span = span_at(exchange, pos, end);
-
-        local_span(exchange, &span, out);
-        out += span.count;
-        pos += span.count;
-    }
-}
-
-void lnt_exchange_run_local(lnt_graph_t *graph, uint32_t task, uint64_t arg)
-{
-    lnt_exchange_t      *exchange = graph->owner;
-    const lnt_segment_t *segment  = &exchange->shard_segs[arg >> 32];
-    uint32_t             frame    = (uint32_t)arg;
-    float               *out      = (float *)(void *)lnt_graph_payload(graph, frame);
-
-    (void)task;
-    form_local(exchange, segment->pos, segment->end, out);
-    lnt_graph_header(graph, frame)->flags = (uint8_t)(graph->flags | check_finite(out, segment->end - segment->pos));
-}
-
-/* --- the node sum ------------------------------------------------------------------------------------------------- */
-
-/* Own contribution <- sum in rank order over [pos, pos + n), all inside shard segment g. */
-static void sum_strip(const lnt_exchange_t *exchange, uint32_t g, uint64_t pos, uint64_t n, float *own)
-{
-    uint64_t offset = pos - exchange->shard_segs[exchange->own_gather + g].pos;
-    uint32_t frame  = exchange->gather_frame + g;
-    float    sum[STRIP];
-
-    for (uint32_t j = 0; j < exchange->n_local; j++) {
-        const float *from = own;
-
-        if (j != exchange->local) {
-            from = (const float *)(const void *)lnt_graph_payload(&exchange->graph, frame) + offset;
-            frame += exchange->n_gather;
-        }
-        if (j == 0) {
-            memcpy(sum, from, n * sizeof(sum[0]));
-            continue;
-        }
-        for (uint64_t i = 0; i < n; i++) {
-            sum[i] += from[i];
-        }
-    }
-    memcpy(own, sum, n * sizeof(sum[0]));
-}
-
-static void sum_node(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *own)
-{
-    const lnt_segment_t *segments = exchange->shard_segs + exchange->own_gather;
-    uint32_t             g        = lnt_exchange_find(segments, exchange->n_gather, pos);
-
-    while (pos < end) {
-        uint64_t limit = segments[g].end < end ? segments[g].end : end;
-        uint64_t n     = limit - pos < STRIP ? limit - pos : STRIP;
-
-        sum_strip(exchange, g, pos, n, own);
-        own += n;
-        pos += n;
-        g += pos == segments[g].end;
-    }
-}
-
-/* Notes per block whether the node's sum of a dead coordinate is not zero. */
-static void note_touched(const lnt_exchange_t *exchange, const lnt_piece_t *piece, const uint8_t *live, const float *values)
-{
-    for (uint64_t b = 0, i = 0; b < piece->n_blocks && live != NULL; b++) {
-        uint64_t end     = i + exchange->grid.block < piece->count ? i + exchange->grid.block : piece->count;
-        bool     touched = false;
-
-        for (; i < end; i++) {
-            touched |= !is_live(live, i) && values[i] != 0;
-        }
-        exchange->touched[piece->block + b] = touched;
-    }
-}
-
-/* What is coded, before the error is added: node sum, factor, finite check, produce_wire. Returns flags. */
-static uint8_t form_wire(const lnt_exchange_t *exchange, const lnt_piece_t *piece, float *values)
-{
-    const lnt_stage_t *stage = &exchange->params.stage;
-    uint64_t           end   = piece->pos + piece->count;
-    uint8_t            flags;
-
-    form_local(exchange, piece->pos, end, values);
-    if (exchange->n_local > 1) {
-        sum_node(exchange, piece->pos, end, values);
-    }
-    for (uint64_t i = 0; i < piece->count; i++) {
-        values[i] *= exchange->factor;
-    }
-    flags = check_finite(values, piece->count);
-    note_touched(exchange, piece, lnt_piece_live(exchange, piece), values);
-    for (uint64_t pos = piece->pos; pos < end && stage->produce_wire != NULL;) {
-        lnt_span_t span = span_at(exchange, pos, end);
-
-        stage->produce_wire(stage->arg, &span, values + (pos - piece->pos));
-        pos += span.count;
-    }
-    return flags;
-}
-
-/* Flags of the node's frames that overlap [pos, end). */
-static uint8_t gather_flags(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end)
-{
-    const lnt_segment_t *own   = exchange->shard_segs + exchange->own_gather;
-    uint8_t              flags = 0;
-
-    for (uint32_t j = 0; j + 1 < exchange->n_local; j++) {
-        for (uint32_t g = lnt_exchange_find(own, exchange->n_gather, pos); g < exchange->n_gather && own[g].pos < end; g++) {
-            flags |= lnt_graph_header(&exchange->graph, exchange->gather_frame + j * exchange->n_gather + g)->flags;
-        }
-    }
-    return flags;
-}
-
 /* --- coding ------------------------------------------------------------------------------------------------------- */
 
-/* One frame to be coded, and the errors that belong to its values: element p of the packed vector has error[p - base]. */
+/* One frame to be coded, and the errors that belong to its values: element p of the packed vector has error[p - base].
+ */
 typedef struct coder {
     const lnt_exchange_t *exchange;
-    const lnt_segment_t  *segment;
-    uint8_t              *scales, *codes;
-    const float          *error; /* NULL: none */
-    float                *shadow;
-    uint64_t              base;
+    const lnt_segment_t *segment;
+    uint8_t *scales, *codes;
+    const float *error; /* NULL: none */
+    float *shadow;
+    uint64_t base;
 } coder_t;
 
 static coder_t coder_of(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t frame)
 {
     uint8_t *payload = lnt_graph_payload(&exchange->graph, frame);
 
-    return (coder_t){.exchange = exchange, .segment = segment, .scales = payload,
+    return (coder_t){.exchange = exchange,
+                     .segment = segment,
+                     .scales = payload,
                      .codes = payload + lnt_layout_scale_bytes(&exchange->wire, &exchange->grid, segment->range)};
 }
 
 static uint8_t *scales_at(const coder_t *coder, uint64_t block)
 {
-    return coder->exchange->wire.row->has_scales ? coder->scales + sizeof(float) * (block - coder->segment->range.begin) : NULL;
+    return coder->exchange->wire.row->has_scales ? coder->scales + sizeof(float) * (block - coder->segment->range.begin)
+                                                 : NULL;
 }
 
 /* Programs that square the mean: its f32 square, error included, must be finite, and that of the decoded value too. */
@@ -295,32 +49,34 @@ static uint8_t check_squares(const float *values, const float *error, const uint
     for (uint64_t i = 0; i < n; i++) {
         float value = error == NULL ? values[i] : values[i] + error[i];
 
-        bad |= is_live(live, i) && !isfinite(value * value);
+        bad |= lnt_live_bit(live, i) && !isfinite(value * value);
     }
     return flag_if(bad != 0);
 }
 
-/* Compat grids: the piece lies in scale blocks that were measured before; every block of the frame repeats its scale. */
-static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, const lnt_encode_in_t *in, lnt_encode_out_t *out)
+/* Compat grids: the piece lies in scale blocks that were measured before; every block of the frame repeats its scale.
+ */
+static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, const lnt_encode_in_t *in,
+                            lnt_encode_out_t *out)
 {
     const lnt_exchange_t *exchange = coder->exchange;
-    uint64_t              block    = exchange->grid.block;
-    uint32_t              k        = 0;
+    uint64_t block = exchange->grid.block;
+    uint32_t k = 0;
 
     for (uint64_t i = 0, b = 0; i < piece->count; i += block, b++) {
-        lnt_encode_in_t  one     = *in;
+        lnt_encode_in_t one = *in;
         lnt_encode_out_t one_out = *out;
 
         while (exchange->scale_blocks[k].segment.end <= piece->pos + i) {
             k++;
         }
         one.values = (const float *)in->values + i;
-        one.n      = piece->count - i < block ? piece->count - i : block;
-        one.live   = in->live == NULL ? NULL : in->live + i / 8;
-        one.error_in      = in->error_in == NULL ? NULL : in->error_in + i;
+        one.n = piece->count - i < block ? piece->count - i : block;
+        one.live = in->live == NULL ? NULL : in->live + i / 8;
+        one.error_in = in->error_in == NULL ? NULL : in->error_in + i;
         one_out.error_out = out->error_out == NULL ? NULL : out->error_out + i;
-        one_out.codes     = out->codes + i * exchange->wire.row->bits / 8;
-        one_out.scales    = scales_at(coder, piece->block + b);
+        one_out.codes = out->codes + i * exchange->wire.row->bits / 8;
+        one_out.scales = scales_at(coder, piece->block + b);
         exchange->wire.ops->encode_scaled(&exchange->wire.cfg, &one, exchange->scale_blocks[k].scale, &one_out);
         out->poisoned |= one_out.poisoned;
     }
@@ -330,13 +86,13 @@ static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, cons
 static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float *values, bool measured)
 {
     const lnt_exchange_t *exchange = coder->exchange;
-    const lnt_codec_t    *wire     = &exchange->wire;
-    const uint8_t        *live     = lnt_piece_live(exchange, piece);
-    uint64_t              at       = piece->pos - coder->base;
-    lnt_encode_in_t  in  = {values, LNT_F32, piece->count, live, coder->error == NULL ? NULL : coder->error + at};
+    const lnt_codec_t *wire = &exchange->wire;
+    const uint8_t *live = lnt_piece_live(exchange, piece);
+    uint64_t at = piece->pos - coder->base;
+    lnt_encode_in_t in = {values, LNT_F32, piece->count, live, coder->error == NULL ? NULL : coder->error + at};
     lnt_encode_out_t out = {scales_at(coder, piece->block), coder->codes + piece->code,
                             coder->error == NULL ? NULL : coder->shadow + at, false};
-    uint8_t          flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
+    uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
 
     if (measured) {
         encode_measured(coder, piece, &in, &out);
@@ -368,21 +124,21 @@ static float *formed_at(const lnt_exchange_t *exchange, uint64_t pos)
 /* Forms the values of a scale block and measures them. */
 void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    lnt_exchange_t    *exchange = graph->owner;
-    lnt_scale_block_t *block    = &exchange->scale_blocks[arg];
-    const lnt_codec_t *wire     = &exchange->wire;
-    lnt_measure_t      measure  = {0};
-    lnt_piece_t        piece    = lnt_piece_begin(exchange, &block->segment);
-    bool               poisoned = false;
+    lnt_exchange_t *exchange = graph->owner;
+    lnt_scale_block_t *block = &exchange->scale_blocks[arg];
+    const lnt_codec_t *wire = &exchange->wire;
+    lnt_measure_t measure = {0};
+    lnt_piece_t piece = lnt_piece_begin(exchange, &block->segment);
+    bool poisoned = false;
 
     (void)task;
-    block->flags = gather_flags(exchange, block->segment.pos, block->segment.end);
+    block->flags = lnt_exchange_gather_flags(exchange, block->segment.pos, block->segment.end);
     while (lnt_piece_next(exchange, &piece)) {
-        float          *values = formed_at(exchange, piece.pos);
-        lnt_encode_in_t in     = {values, LNT_F32, piece.count, lnt_piece_live(exchange, &piece),
-                                  exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
+        float *values = formed_at(exchange, piece.pos);
+        lnt_encode_in_t in = {values, LNT_F32, piece.count, lnt_piece_live(exchange, &piece),
+                              exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
 
-        block->flags |= form_wire(exchange, &piece, values);
+        block->flags |= lnt_exchange_form_wire(exchange, &piece, values);
         wire->ops->measure(&wire->cfg, &in, piece.pos - block->segment.pos, &measure);
     }
     block->scale = wire->ops->finish(&wire->cfg, &measure, &poisoned);
@@ -404,7 +160,7 @@ static uint8_t measured_flags(const lnt_exchange_t *exchange, const lnt_segment_
 static void write_section(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t frame)
 {
     uint8_t *section = lnt_graph_section(&exchange->graph, frame);
-    uint32_t bit     = 0;
+    uint32_t bit = 0;
 
     if (exchange->graph.frames[frame].section_bytes == 0) {
         return;
@@ -420,25 +176,26 @@ static void write_section(const lnt_exchange_t *exchange, const lnt_segment_t *s
 
 void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    lnt_exchange_t      *exchange = graph->owner;
-    const lnt_segment_t *segment  = &exchange->chunk_segs[arg >> 32];
-    uint32_t             frame    = (uint32_t)arg;
-    coder_t              coder    = coder_of(exchange, segment, frame);
-    lnt_piece_t          piece    = lnt_piece_begin(exchange, segment);
-    bool                 measured = exchange->params.scale_block != 0;
-    uint8_t              flags    = graph->flags;
-    float                stack[LNT_STACK_ELEMS], *values = exchange->big[0] != NULL ? exchange->big[0] : stack;
+    lnt_exchange_t *exchange = graph->owner;
+    const lnt_segment_t *segment = &exchange->chunk_segs[arg >> 32];
+    uint32_t frame = (uint32_t)arg;
+    coder_t coder = coder_of(exchange, segment, frame);
+    lnt_piece_t piece = lnt_piece_begin(exchange, segment);
+    bool measured = exchange->params.scale_block != 0;
+    uint8_t flags = graph->flags;
+    float stack[LNT_STACK_ELEMS], *values = exchange->big[0] != NULL ? exchange->big[0] : stack;
 
     (void)task;
-    coder.error  = exchange->worker_error;
+    coder.error = exchange->worker_error;
     coder.shadow = exchange->worker_shadow;
-    coder.base   = exchange->shard_pos;
-    flags |= measured ? measured_flags(exchange, segment) : gather_flags(exchange, segment->pos, segment->end);
+    coder.base = exchange->shard_pos;
+    flags |=
+        measured ? measured_flags(exchange, segment) : lnt_exchange_gather_flags(exchange, segment->pos, segment->end);
     while (lnt_piece_next(exchange, &piece)) {
         if (measured) {
             values = formed_at(exchange, piece.pos);
         } else {
-            flags |= form_wire(exchange, &piece, values);
+            flags |= lnt_exchange_form_wire(exchange, &piece, values);
         }
         flags |= code_piece(&coder, &piece, values, measured);
     }
@@ -458,16 +215,17 @@ static uint32_t serve_frame(const lnt_exchange_t *exchange, uint32_t b, uint32_t
 }
 
 /* Mean over nodes, in node order. */
-static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t s, const lnt_piece_t *piece, float *values)
+static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t s,
+                      const lnt_piece_t *piece, float *values)
 {
     const lnt_codec_t *wire = &exchange->wire;
-    const uint8_t     *live = lnt_piece_live(exchange, piece);
+    const uint8_t *live = lnt_piece_live(exchange, piece);
 
     for (uint32_t b = 0; b < exchange->params.topo->n_nodes; b++) {
         coder_t from = coder_of(exchange, segment, serve_frame(exchange, b, s));
 
-        (b == 0 ? wire->ops->decode : wire->ops->decode_add)(&wire->cfg, scales_at(&from, piece->block), from.codes + piece->code,
-                                                             piece->count, live, values);
+        (b == 0 ? wire->ops->decode : wire->ops->decode_add)(&wire->cfg, scales_at(&from, piece->block),
+                                                             from.codes + piece->code, piece->count, live, values);
     }
     for (uint64_t i = 0; i < piece->count; i++) {
         values[i] *= exchange->server_factor;
@@ -478,13 +236,13 @@ static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segme
 static uint8_t merge_frames(const lnt_exchange_t *exchange, uint32_t s, uint32_t result)
 {
     uint8_t *section = lnt_graph_section(&exchange->graph, result);
-    uint32_t bytes   = exchange->graph.frames[result].section_bytes;
-    uint8_t  flags   = 0;
+    uint32_t bytes = exchange->graph.frames[result].section_bytes;
+    uint8_t flags = 0;
 
     memset(section, 0, bytes);
     for (uint32_t b = 0; b < exchange->params.topo->n_nodes; b++) {
-        uint32_t       frame = serve_frame(exchange, b, s);
-        const uint8_t *more  = lnt_graph_section(&exchange->graph, frame);
+        uint32_t frame = serve_frame(exchange, b, s);
+        const uint8_t *more = lnt_graph_section(&exchange->graph, frame);
 
         flags |= lnt_graph_header(&exchange->graph, frame)->flags;
         for (uint32_t i = 0; i < bytes; i++) {
@@ -496,18 +254,18 @@ static uint8_t merge_frames(const lnt_exchange_t *exchange, uint32_t s, uint32_t
 
 void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    lnt_exchange_t      *exchange = graph->owner;
-    const lnt_segment_t *segment  = &exchange->chunk_segs[arg >> 32];
-    uint32_t             frame = (uint32_t)arg, s = (uint32_t)(arg >> 32) - exchange->own_serve;
-    coder_t              coder = coder_of(exchange, segment, frame);
-    lnt_piece_t          piece = lnt_piece_begin(exchange, segment);
-    uint8_t              flags = (uint8_t)(graph->flags | merge_frames(exchange, s, frame));
-    float                stack[LNT_STACK_ELEMS], *values = exchange->big[1] != NULL ? exchange->big[1] : stack;
+    lnt_exchange_t *exchange = graph->owner;
+    const lnt_segment_t *segment = &exchange->chunk_segs[arg >> 32];
+    uint32_t frame = (uint32_t)arg, s = (uint32_t)(arg >> 32) - exchange->own_serve;
+    coder_t coder = coder_of(exchange, segment, frame);
+    lnt_piece_t piece = lnt_piece_begin(exchange, segment);
+    uint8_t flags = (uint8_t)(graph->flags | merge_frames(exchange, s, frame));
+    float stack[LNT_STACK_ELEMS], *values = exchange->big[1] != NULL ? exchange->big[1] : stack;
 
     (void)task;
-    coder.error  = exchange->server_error;
+    coder.error = exchange->server_error;
     coder.shadow = exchange->server_shadow;
-    coder.base   = exchange->chunk_pos;
+    coder.base = exchange->chunk_pos;
     while (lnt_piece_next(exchange, &piece)) {
         form_mean(exchange, segment, s, &piece, values);
         flags |= code_piece(&coder, &piece, values, false);

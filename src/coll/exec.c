@@ -1,8 +1,8 @@
 /* The executor: jobs from the inbox, ready tasks, ends of jobs. Frames are in exec_frames.c.
  *
- * The caller's threads touch the inbox, a job's ready bytes (both sequentially consistent: they take part in the handshake with
- * a thread that goes to sleep) and nothing else. After a job is published as done the executor holds no pointer to it.
- * Tasks share nothing but what the edges of their graph order, so a pool of workers could run them. */
+ * The caller's threads touch the inbox, a job's ready bytes (both sequentially consistent: they take part in the
+ * handshake with a thread that goes to sleep) and nothing else. After a job is published as done the executor holds no
+ * pointer to it. Tasks share nothing but what the edges of their graph order, so a pool of workers could run them. */
 #include "exec_internal.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ enum { TASKS_PER_CALL = 16, RING_MIN = 64 };
 
 static lnt_ring_t *ring_new(uint64_t n_tasks, uint64_t *capacity_p)
 {
-    uint64_t    capacity = RING_MIN;
+    uint64_t capacity = RING_MIN;
     lnt_ring_t *ring;
 
     while (capacity < n_tasks) {
@@ -25,7 +25,7 @@ static lnt_ring_t *ring_new(uint64_t n_tasks, uint64_t *capacity_p)
     }
     ring = lnt_calloc(1, sizeof(*ring) + capacity * sizeof(ring->entries[0]), "ready queue");
     if (ring != NULL) {
-        ring->mask  = capacity - 1;
+        ring->mask = capacity - 1;
         *capacity_p = capacity;
     }
     return ring;
@@ -43,7 +43,7 @@ lnt_status_t lnt_exec_create(const lnt_exec_params_t *params, lnt_exec_t **exec_
         lnt_free(exec);
         return LNT_ERR_NO_MEMORY;
     }
-    exec->params   = *params;
+    exec->params = *params;
     exec->reserved = params->max_tasks;
     exec->moved_ns = lnt_now_ns();
     pthread_mutex_init(&exec->lock, NULL);
@@ -153,8 +153,8 @@ static void job_done(lnt_exec_t *exec, lnt_job_t *job)
     publish(job, LNT_OK);
 }
 
-/* A frame's flags are the OR of all that entered it, so the flags of a graph are those of its frames, made or received. What this rank
- * raised counts only if a frame carried it: then all ranks come to one verdict. */
+/* A frame's flags are the OR of all that entered it, so the flags of a graph are those of its frames, made or received.
+ * What this rank raised counts only if a frame carried it: then all ranks come to one verdict. */
 static void graph_done(lnt_exec_t *exec, lnt_graph_t *graph)
 {
     lnt_job_t *job = graph->job;
@@ -188,7 +188,7 @@ void lnt_exec_complete(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 static void start_graph(lnt_exec_t *exec, lnt_graph_t *graph)
 {
     graph->started = true;
-    graph->flags   = atomic_load_explicit(&graph->job->raised, memory_order_relaxed);
+    graph->flags = atomic_load_explicit(&graph->job->raised, memory_order_relaxed);
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         if (graph->pending[i] == 0) {
             lnt_exec_push(exec, graph, i);
@@ -216,9 +216,9 @@ static bool start_ready(lnt_exec_t *exec, lnt_job_t *job)
 
 static void arm_graph(lnt_graph_t *graph, lnt_job_t *job)
 {
-    graph->job     = job;
-    graph->left    = graph->n_tasks;
-    graph->flags   = 0;
+    graph->job = job;
+    graph->left = graph->n_tasks;
+    graph->flags = 0;
     graph->started = false;
     for (uint32_t i = 0; i < graph->n_tasks; i++) {
         bool is_recv = graph->tasks[i].kind == LNT_TASK_RECV;
@@ -231,9 +231,9 @@ static void arm_job(lnt_exec_t *exec, lnt_job_t *job)
 {
     lnt_job_t **link = &exec->active;
 
-    job->flags       = 0;
-    job->next_start  = 0;
-    job->hint        = 0;
+    job->flags = 0;
+    job->next_start = 0;
+    job->hint = 0;
     job->graphs_left = job->n_graphs;
     for (uint32_t i = 0; i < job->n_graphs; i++) {
         arm_graph(job->graphs[i], job);
@@ -242,10 +242,10 @@ static void arm_job(lnt_exec_t *exec, lnt_job_t *job)
         link = &(*link)->next_active;
     }
     job->next_active = *link;
-    *link            = job;
+    *link = job;
     if (!exec->any || job->sequence > exec->newest) {
         exec->newest = job->sequence;
-        exec->any    = true;
+        exec->any = true;
     }
     if (job->n_graphs == 0) {
         job_done(exec, job);
@@ -263,9 +263,9 @@ static bool empty_inbox(lnt_exec_t *exec)
     while (newest != NULL) {
         lnt_job_t *job = newest;
 
-        newest    = job->next;
+        newest = job->next;
         job->next = oldest;
-        oldest    = job;
+        oldest = job;
     }
     while (oldest != NULL) {
         lnt_job_t *job = oldest;
@@ -283,7 +283,7 @@ static bool empty_inbox(lnt_exec_t *exec)
 static bool start_jobs(lnt_exec_t *exec)
 {
     lnt_job_t *next;
-    bool       started = false;
+    bool started = false;
 
     for (lnt_job_t *job = exec->active; job != NULL; job = next) {
         next = job->next_active;
@@ -328,8 +328,8 @@ void lnt_exec_fail(lnt_exec_t *exec, const lnt_error_info_t *record)
     if (exec->failed) {
         return;
     }
-    exec->failed     = true;
-    exec->failure    = record->status;
+    exec->failed = true;
+    exec->failure = record->status;
     exec->ring->head = exec->ring->tail;
     while (exec->active != NULL) {
         lnt_job_t *job = exec->active;
@@ -364,19 +364,20 @@ static void stall_of_graph(const lnt_job_t *job, const lnt_graph_t *graph, lnt_s
         return;
     }
     stall->peer = task->peer;
-    snprintf(stall->what, sizeof(stall->what), "%s bucket %u, phase %u, %s", task->kind == LNT_TASK_SEND ? "sending" : "waiting for",
-             graph->bucket, (unsigned)lnt_graph_header(graph, task->frame)->phase, job->what);
+    snprintf(stall->what, sizeof(stall->what), "%s bucket %u, phase %u, %s",
+             task->kind == LNT_TASK_SEND ? "sending" : "waiting for", graph->bucket,
+             (unsigned)lnt_graph_header(graph, task->frame)->phase, job->what);
 }
 
 void lnt_exec_stall(lnt_exec_t *exec, lnt_stall_t *stall_p)
 {
-    const lnt_job_t *job   = exec->active;
-    lnt_stall_t      stall = {.peer = -1, .since_ns = exec->moved_ns};
+    const lnt_job_t *job = exec->active;
+    lnt_stall_t stall = {.peer = -1, .since_ns = exec->moved_ns};
 
     if (job != NULL) {
-        stall.running  = true;
+        stall.running = true;
         stall.sequence = job->sequence;
-        stall.own      = job->graphs_left == job->n_graphs - job->next_start;
+        stall.own = job->graphs_left == job->n_graphs - job->next_start;
         snprintf(stall.what, sizeof(stall.what), "%s", job->what);
         for (uint32_t i = 0; i < job->next_start && stall.peer < 0; i++) {
             if (job->graphs[i]->left != 0) {

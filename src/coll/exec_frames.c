@@ -1,7 +1,7 @@
 /* Frames of the executor: which task an incoming one belongs to, the refusal of those that belong to none, and sends.
  *
- * A frame of a sequence this rank has not armed yet stays in its channel. Everything else that does not fit the armed graphs is a
- * disagreement between ranks: the communicator fails, with both sides in the text. */
+ * A frame of a sequence this rank has not armed yet stays in its channel. Everything else that does not fit the armed
+ * graphs is a disagreement between ranks: the communicator fails, with both sides in the text. */
 #include "exec_internal.h"
 
 #include <stdio.h>
@@ -65,9 +65,11 @@ static uint32_t task_of(const lnt_graph_t *graph, const lnt_frame_header_t *head
 
 static void describe(char *text, const lnt_frame_header_t *header)
 {
-    snprintf(text, SIDE_TEXT, "program %u bucket %u phase %u shard %u chunk %u segment %u source %u codec %u block %u count %u bytes %u+%u",
-             header->program, header->bucket, header->phase, header->shard, header->chunk, header->segment, header->source, header->codec,
-             header->block, header->count, header->payload_bytes, header->section_bytes);
+    snprintf(
+        text, SIDE_TEXT,
+        "program %u bucket %u phase %u shard %u chunk %u segment %u source %u codec %u block %u count %u bytes %u+%u",
+        header->program, header->bucket, header->phase, header->shard, header->chunk, header->segment, header->source,
+        header->codec, header->block, header->count, header->payload_bytes, header->section_bytes);
 }
 
 static lnt_status_t failed(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, lnt_status_t status)
@@ -81,14 +83,16 @@ static lnt_status_t failed(lnt_exec_t *exec, uint32_t src, const lnt_frame_heade
     return status;
 }
 
-static lnt_status_t mismatch(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, const lnt_job_t *job, const char *why)
+static lnt_status_t mismatch(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, const lnt_job_t *job,
+                             const char *why)
 {
     char theirs[SIDE_TEXT];
 
     describe(theirs, header);
     lnt_error(LNT_ERR_MISMATCH, "make the same calls with the same arguments in the same order on all ranks",
               "%s: rank %u runs %s; rank %u sent sequence %llu %s", why, exec->params.rank,
-              job != NULL ? job->what : "nothing with that sequence", src, (unsigned long long)header->sequence, theirs);
+              job != NULL ? job->what : "nothing with that sequence", src, (unsigned long long)header->sequence,
+              theirs);
     return failed(exec, src, header, LNT_ERR_MISMATCH);
 }
 
@@ -96,11 +100,12 @@ static lnt_status_t wrong_shape(lnt_exec_t *exec, uint32_t src, const lnt_frame_
                                 const lnt_frame_header_t *mine)
 {
     lnt_error(LNT_ERR_MISMATCH, "use the same codec, block, counts and masks on all ranks",
-              "frames differ: rank %u runs %s and expects codec %u block %u count %u bytes %u+%u of rank %u; rank %u sent codec %u "
+              "frames differ: rank %u runs %s and expects codec %u block %u count %u bytes %u+%u of rank %u; rank %u "
+              "sent codec %u "
               "block %u count %u bytes %u+%u of rank %u",
-              exec->params.rank, job->what, mine->codec, mine->block, mine->count, mine->payload_bytes, mine->section_bytes,
-              mine->source, src, header->codec, header->block, header->count, header->payload_bytes, header->section_bytes,
-              header->source);
+              exec->params.rank, job->what, mine->codec, mine->block, mine->count, mine->payload_bytes,
+              mine->section_bytes, mine->source, src, header->codec, header->block, header->count,
+              header->payload_bytes, header->section_bytes, header->source);
     return failed(exec, src, header, LNT_ERR_MISMATCH);
 }
 
@@ -121,13 +126,13 @@ static const char *job_differs(const lnt_job_t *job, const lnt_frame_header_t *h
 }
 
 /* Finds the task of a frame of an armed job; an error was reported if it has none. */
-static lnt_status_t match(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, lnt_job_t *job, lnt_graph_t **graph_p,
-                          uint32_t *task_p)
+static lnt_status_t match(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, lnt_job_t *job,
+                          lnt_graph_t **graph_p, uint32_t *task_p)
 {
-    const char               *why = job_differs(job, header);
+    const char *why = job_differs(job, header);
     const lnt_frame_header_t *mine;
-    lnt_graph_t              *graph;
-    uint32_t                  task;
+    lnt_graph_t *graph;
+    uint32_t task;
 
     if (why != NULL) {
         return mismatch(exec, src, header, job, why);
@@ -148,23 +153,23 @@ static lnt_status_t match(lnt_exec_t *exec, uint32_t src, const lnt_frame_header
         return wrong_shape(exec, src, header, job, mine);
     }
     *graph_p = graph;
-    *task_p  = task;
+    *task_p = task;
     return LNT_OK;
 }
 
 static lnt_status_t locate(void *arg, uint32_t src, const lnt_frame_header_t *header, void **body_p)
 {
-    lnt_exec_t  *exec  = arg;
+    lnt_exec_t *exec = arg;
     lnt_graph_t *graph = NULL;
-    uint32_t     task  = 0;
-    lnt_job_t   *job;
+    uint32_t task = 0;
+    lnt_job_t *job;
 
     if (exec->failed) {
         return LNT_IN_PROGRESS; /* graphs are not ours any more; the transports are about to be closed */
     }
     if ((header->flags & ~KNOWN_FLAGS) != 0) {
-        lnt_error(LNT_ERR_CORRUPT, "run the same library version on all ranks", "rank %u sent a frame with unknown flags 0x%02x", src,
-                  (unsigned)header->flags);
+        lnt_error(LNT_ERR_CORRUPT, "run the same library version on all ranks",
+                  "rank %u sent a frame with unknown flags 0x%02x", src, (unsigned)header->flags);
         return failed(exec, src, header, LNT_ERR_CORRUPT);
     }
     if (!exec->any || header->sequence > exec->newest) {
@@ -182,9 +187,9 @@ static lnt_status_t locate(void *arg, uint32_t src, const lnt_frame_header_t *he
 
 static void arrived(void *arg, uint32_t src, const lnt_frame_header_t *header, void *body)
 {
-    lnt_exec_t  *exec = arg;
+    lnt_exec_t *exec = arg;
     lnt_graph_t *graph;
-    uint32_t     task;
+    uint32_t task;
 
     (void)src;
     (void)body;
@@ -192,8 +197,9 @@ static void arrived(void *arg, uint32_t src, const lnt_frame_header_t *header, v
         return;
     }
     graph = graph_of(job_of(exec, header->sequence), header);
-    task  = task_of(graph, header);
-    memcpy(lnt_graph_header(graph, graph->tasks[task].frame), header, sizeof(*header)); /* it may be forwarded as it is */
+    task = task_of(graph, header);
+    memcpy(lnt_graph_header(graph, graph->tasks[task].frame), header,
+           sizeof(*header)); /* it may be forwarded as it is */
     exec->moved_ns = lnt_now_ns();
     if (--graph->pending[task] == 0 && graph->started) {
         lnt_exec_push(exec, graph, task);
@@ -207,28 +213,30 @@ bool lnt_exec_missing(const lnt_graph_t *graph, uint32_t task)
 
 void lnt_exec_send(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 {
-    const lnt_task_t   *what   = &graph->tasks[task];
-    const lnt_frame_t  *frame  = &graph->frames[what->frame];
+    const lnt_task_t *what = &graph->tasks[task];
+    const lnt_frame_t *frame = &graph->frames[what->frame];
     lnt_frame_header_t *header = lnt_graph_header(graph, what->frame);
-    lnt_send_t         *send   = &graph->sends[task];
+    lnt_send_t *send = &graph->sends[task];
 
-    header->sequence    = graph->job->sequence;
+    header->sequence = graph->job->sequence;
     header->layout_hash = graph->job->layout_hash;
-    header->hyper_hash  = graph->job->hyper_hash;
-    *send = (lnt_send_t){.frame = header, .bytes = LNT_FRAME_HEADER_BYTES + (uint64_t)frame->payload_bytes + frame->section_bytes,
-                         .peer = what->peer, .owner = graph};
+    header->hyper_hash = graph->job->hyper_hash;
+    *send = (lnt_send_t){.frame = header,
+                         .bytes = LNT_FRAME_HEADER_BYTES + (uint64_t)frame->payload_bytes + frame->section_bytes,
+                         .peer = what->peer,
+                         .owner = graph};
     exec->params.send(exec->params.arg, send);
 }
 
 static void sent(void *arg, lnt_send_t *send)
 {
-    lnt_exec_t  *exec  = arg;
+    lnt_exec_t *exec = arg;
     lnt_graph_t *graph = send->owner;
 
     if (exec->failed) {
         return;
     }
-    send->owner    = NULL;
+    send->owner = NULL;
     exec->moved_ns = lnt_now_ns();
     lnt_exec_complete(exec, graph, (uint32_t)(send - graph->sends));
 }

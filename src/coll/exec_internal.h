@@ -8,38 +8,38 @@
 
 #include "exec.h"
 
-/* A RECV waits for its dependencies and, as one more, for its frame. This bit says that the frame was not announced yet:
- * it is cleared by locate, so a second frame with the same key is noticed. */
+/* A RECV waits for its dependencies and, as one more, for its frame. This bit says that the frame was not announced
+ * yet: it is cleared by locate, so a second frame with the same key is noticed. */
 #define LNT_RECV_EXPECTED 0x80000000u
 
 typedef struct lnt_ready {
     lnt_graph_t *graph;
-    uint32_t     task;
+    uint32_t task;
 } lnt_ready_t;
 
 /* Ready tasks, first in first out. A task is in it at most once, so room for all armed tasks is enough. */
 typedef struct lnt_ring {
-    uint64_t    mask; /* capacity - 1 */
-    uint64_t    head, tail;
+    uint64_t mask; /* capacity - 1 */
+    uint64_t head, tail;
     lnt_ready_t entries[];
 } lnt_ring_t;
 
 struct lnt_exec {
     lnt_exec_params_t params;
 
-    _Atomic(lnt_job_t *)  inbox;     /* posted, not yet armed; newest first */
+    _Atomic(lnt_job_t *) inbox;      /* posted, not yet armed; newest first */
     _Atomic(lnt_ring_t *) next_ring; /* a larger queue, to be taken over before the next job is armed */
-    pthread_mutex_t       lock;      /* set-up only: the two fields below */
-    uint64_t              reserved;  /* tasks of all jobs that exist */
-    uint64_t              capacity;  /* of the newest ring */
+    pthread_mutex_t lock;            /* set-up only: the two fields below */
+    uint64_t reserved;               /* tasks of all jobs that exist */
+    uint64_t capacity;               /* of the newest ring */
 
     lnt_ring_t *ring;
-    lnt_job_t  *active; /* armed and not done, oldest first */
-    uint64_t    newest; /* highest sequence ever armed */
-    bool        any;    /* one was armed */
-    bool        failed;
+    lnt_job_t *active; /* armed and not done, oldest first */
+    uint64_t newest;   /* highest sequence ever armed */
+    bool any;          /* one was armed */
+    bool failed;
     lnt_status_t failure;
-    uint64_t    moved_ns; /* time of the last progress */
+    uint64_t moved_ns; /* time of the last progress */
 };
 
 void lnt_exec_push(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task);

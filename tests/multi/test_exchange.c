@@ -1,5 +1,5 @@
-/* The exchange over a network in memory, all ranks in one thread, against tests/exchange_oracle.h byte for byte: random maps, codecs,
- * tensors, segments, masks, poison, vetoes, delivery orders. Seed: LNT_TEST_SEED. */
+/* The exchange over a network in memory, all ranks in one thread, against tests/exchange_oracle.h byte for byte: random
+ * maps, codecs, tensors, segments, masks, poison, vetoes, delivery orders. Seed: LNT_TEST_SEED. */
 #include <check.h>
 #include <stdio.h>
 #include <time.h>
@@ -14,28 +14,28 @@ enum { BUCKETS = 2, ROUNDS = 4, CASES = 24 };
 static uint64_t seed;
 
 typedef struct bucket {
-    oracle_t        oracle;
-    lnt_extent_t    extents[ORACLE_EXTENTS];
+    oracle_t oracle;
+    lnt_extent_t extents[ORACLE_EXTENTS];
     lnt_exchange_t *exchange[FAKE_RANKS];
-    lnt_source_t    sources[FAKE_RANKS][ORACLE_EXTENTS];
-    float          *values[FAKE_RANKS]; /* [N]; as bf16 in its first half where the source says so */
-    float          *more[FAKE_RANKS];   /* accumulated */
-    float          *bias;
-    uint8_t        *live;
-    struct world   *world;
+    lnt_source_t sources[FAKE_RANKS][ORACLE_EXTENTS];
+    float *values[FAKE_RANKS]; /* [N]; as bf16 in its first half where the source says so */
+    float *more[FAKE_RANKS];   /* accumulated */
+    float *bias;
+    uint8_t *live;
+    struct world *world;
 } bucket_t;
 
 typedef struct world {
-    fake_net_t   net;
-    fake_rank_t  at[FAKE_RANKS];
-    lnt_topo_t  *topo;
-    uint32_t     n, n_buckets;
-    bucket_t     bucket[BUCKETS];
+    fake_net_t net;
+    fake_rank_t at[FAKE_RANKS];
+    lnt_topo_t *topo;
+    uint32_t n, n_buckets;
+    bucket_t bucket[BUCKETS];
     lnt_graph_t *graphs[FAKE_RANKS][BUCKETS];
     _Atomic uint8_t ready[FAKE_RANKS][BUCKETS];
-    lnt_job_t    job[FAKE_RANKS];
-    bool         own_local; /* the stage has a produce_local */
-    lnt_dtype_t  dtype;
+    lnt_job_t job[FAKE_RANKS];
+    bool own_local; /* the stage has a produce_local */
+    lnt_dtype_t dtype;
 } world_t;
 
 static world_t world;
@@ -45,7 +45,8 @@ static uint64_t draw(uint64_t n)
     return fake_random(&world.net) % n;
 }
 
-/* --- stage functions: elementwise, in place ------------------------------------------------------------------------ */
+/* --- stage functions: elementwise, in place ------------------------------------------------------------------------
+ */
 
 static uint64_t pos_of(const bucket_t *bucket, const lnt_span_t *span)
 {
@@ -54,7 +55,8 @@ static uint64_t pos_of(const bucket_t *bucket, const lnt_span_t *span)
     for (uint32_t t = 0; t < span->tensor; t++) {
         pos += bucket->extents[t].count;
     }
-    ck_assert_uint_le(span->offset + span->count, bucket->extents[span->tensor].offset + bucket->extents[span->tensor].count);
+    ck_assert_uint_le(span->offset + span->count,
+                      bucket->extents[span->tensor].offset + bucket->extents[span->tensor].count);
     ck_assert_uint_le(span->count, LNT_SPAN_MAX);
     ck_assert(bucket->oracle.packed || span->offset % bucket->oracle.block == 0);
     return pos + span->offset - bucket->extents[span->tensor].offset;
@@ -63,7 +65,7 @@ static uint64_t pos_of(const bucket_t *bucket, const lnt_span_t *span)
 static float widened(const void *grad, lnt_dtype_t dtype, uint64_t i)
 {
     uint32_t bits;
-    float    value = 0;
+    float value = 0;
 
     if (grad == NULL) {
         return 0;
@@ -88,24 +90,25 @@ static void half_of(void *arg, const lnt_span_t *span, const void *grad, lnt_dty
 static void add_bias(void *arg, const lnt_span_t *span, float *value)
 {
     const bucket_t *bucket = arg;
-    const float    *bias   = bucket->bias + pos_of(bucket, span);
+    const float *bias = bucket->bias + pos_of(bucket, span);
 
     for (uint64_t i = 0; i < span->count; i++) {
         value[i] = (isfinite(value[i]) ? value[i] : 0) + bias[i];
     }
 }
 
-/* --- worlds -------------------------------------------------------------------------------------------------------- */
+/* --- worlds --------------------------------------------------------------------------------------------------------
+ */
 
 static const char *const codec_names[] = {"f32", "bf16", "sign1", "int8"};
 
 typedef struct shape {
     uint32_t n;
     uint64_t label[FAKE_RANKS];
-    int      codec;
+    int codec;
     uint32_t block, scale_block, n_extents;
     uint64_t count[ORACLE_EXTENTS], segment;
-    bool     packed, l1, feeds_v, feedback, sum;
+    bool packed, l1, feeds_v, feedback, sum;
 } shape_t;
 
 static void fill_oracle(bucket_t *bucket, const shape_t *shape)
@@ -113,17 +116,17 @@ static void fill_oracle(bucket_t *bucket, const shape_t *shape)
     oracle_t *o = &bucket->oracle;
 
     oracle_map(o, shape->label, shape->n);
-    o->n_extents   = shape->n_extents;
-    o->block       = shape->block;
+    o->n_extents = shape->n_extents;
+    o->block = shape->block;
     o->scale_block = shape->scale_block;
-    o->segment     = shape->segment;
-    o->codec       = shape->codec;
-    o->packed      = shape->packed;
-    o->l1          = shape->l1;
-    o->feeds_v     = shape->feeds_v;
-    o->feedback    = shape->feedback;
+    o->segment = shape->segment;
+    o->codec = shape->codec;
+    o->packed = shape->packed;
+    o->l1 = shape->l1;
+    o->feeds_v = shape->feeds_v;
+    o->feedback = shape->feedback;
     memcpy(o->count, shape->count, sizeof(shape->count));
-    o->factor        = shape->sum ? 1.0f : (float)((double)o->M / o->n * 0.75 / 3.0);
+    o->factor = shape->sum ? 1.0f : (float)((double)o->M / o->n * 0.75 / 3.0);
     o->server_factor = shape->sum ? 1.0f : (float)(1.0 / o->M);
     oracle_start(o);
     bucket->bias = oracle_floats(o->N);
@@ -138,15 +141,15 @@ static void fill_sources(bucket_t *bucket, uint32_t rank)
     uint64_t pos = 0;
 
     bucket->values[rank] = oracle_floats(bucket->oracle.N);
-    bucket->more[rank]   = oracle_floats(bucket->oracle.N);
+    bucket->more[rank] = oracle_floats(bucket->oracle.N);
     for (uint32_t t = 0; t < bucket->oracle.n_extents; t++) {
         lnt_source_t *source = &bucket->sources[rank][t];
-        size_t        size   = world.dtype == LNT_F32 ? 4 : 2;
-        uint64_t      offset = bucket->extents[t].offset;
+        size_t size = world.dtype == LNT_F32 ? 4 : 2;
+        uint64_t offset = bucket->extents[t].offset;
 
         /* The tensor begins `offset` elements before what belongs to this bucket; nobody may read there. */
         *source = (lnt_source_t){(const uint8_t *)bucket->values[rank] + pos * size - offset * size, world.dtype, NULL};
-        source->values      = draw(8) == 0 ? NULL : source->values;
+        source->values = draw(8) == 0 ? NULL : source->values;
         source->accumulated = draw(3) == 0 ? bucket->more[rank] + pos - offset : NULL;
         pos += bucket->extents[t].count;
     }
@@ -155,16 +158,29 @@ static void fill_sources(bucket_t *bucket, uint32_t rank)
 static void make_exchange(bucket_t *bucket, const shape_t *shape, uint32_t rank, uint32_t number)
 {
     lnt_exchange_memory_t memory;
-    lnt_exchange_params_t params = {.topo = world.topo, .rank = rank, .extents = bucket->extents, .n_extents = shape->n_extents,
-                                    .packed = shape->packed, .scale_block = shape->scale_block, .segment_elems = shape->segment,
-                                    .program = 3, .bucket = number, .feeds_v = shape->feeds_v, .feedback = shape->feedback,
+    lnt_exchange_params_t params = {.topo = world.topo,
+                                    .rank = rank,
+                                    .extents = bucket->extents,
+                                    .n_extents = shape->n_extents,
+                                    .packed = shape->packed,
+                                    .scale_block = shape->scale_block,
+                                    .segment_elems = shape->segment,
+                                    .program = 3,
+                                    .bucket = number,
+                                    .feeds_v = shape->feeds_v,
+                                    .feedback = shape->feedback,
                                     .sources = bucket->sources[rank]};
     lnt_owned_t worker, server;
 
-    ck_assert_int_eq(lnt_codec_init(&params.codec, codec_names[shape->codec], 0, shape->l1 ? LNT_SCALE_L1 : LNT_SCALE_L2), LNT_OK);
+    ck_assert_int_eq(
+        lnt_codec_init(&params.codec, codec_names[shape->codec], 0, shape->l1 ? LNT_SCALE_L1 : LNT_SCALE_L2), LNT_OK);
     params.codec.cfg.block = shape->block;
-    params.stage           = (lnt_stage_t){sizeof(params.stage), bucket, world.own_local ? half_of : NULL,
-                                           bucket->oracle.bias != NULL ? add_bias : NULL, NULL, NULL};
+    params.stage = (lnt_stage_t){sizeof(params.stage),
+                                 bucket,
+                                 world.own_local ? half_of : NULL,
+                                 bucket->oracle.bias != NULL ? add_bias : NULL,
+                                 NULL,
+                                 NULL};
     ck_assert_int_eq(lnt_exchange_predict(&params, &memory), LNT_OK);
     ck_assert_int_eq(lnt_exchange_create(&params, &bucket->exchange[rank]), LNT_OK);
     lnt_exchange_prepare(bucket->exchange[rank], bucket->oracle.factor, bucket->oracle.server_factor);
@@ -183,7 +199,7 @@ static void make_bucket(const shape_t *shape, uint32_t number)
 
     bucket->world = &world;
     for (uint32_t t = 0; t < shape->n_extents; t++) {
-        uint64_t unit   = shape->scale_block > shape->block ? shape->scale_block : shape->block;
+        uint64_t unit = shape->scale_block > shape->block ? shape->scale_block : shape->block;
         uint64_t offset = shape->packed ? draw(100) : draw(3) * unit;
 
         bucket->extents[t] = (lnt_extent_t){t, offset, shape->count[t]};
@@ -198,18 +214,22 @@ static void make_bucket(const shape_t *shape, uint32_t number)
 static void make_world(const shape_t *shapes, uint32_t n_buckets, uint64_t random)
 {
     memset(&world, 0, sizeof(world));
-    world.net.random  = random | 1;
-    world.n           = shapes[0].n;
-    world.n_buckets   = n_buckets;
+    world.net.random = random | 1;
+    world.n = shapes[0].n;
+    world.n_buckets = n_buckets;
     world.net.n_ranks = world.n;
-    world.own_local   = draw(2);
-    world.dtype       = draw(3) == 0 ? LNT_BF16 : LNT_F32;
+    world.own_local = draw(2);
+    world.dtype = draw(3) == 0 ? LNT_BF16 : LNT_F32;
     ck_assert_int_eq(lnt_topo_create(shapes[0].label, world.n, &world.topo), LNT_OK);
     for (uint32_t r = 0; r < world.n; r++) {
-        lnt_exec_params_t params = {.rank = r, .n_ranks = world.n, .arg = &world.at[r], .send = fake_send, .wake = fake_wake,
+        lnt_exec_params_t params = {.rank = r,
+                                    .n_ranks = world.n,
+                                    .arg = &world.at[r],
+                                    .send = fake_send,
+                                    .wake = fake_wake,
                                     .fail = fake_fail};
 
-        world.at[r]       = (fake_rank_t){&world.net, r};
+        world.at[r] = (fake_rank_t){&world.net, r};
         world.net.node[r] = world.topo->node_of[r];
         ck_assert_int_eq(lnt_exec_create(&params, &world.net.exec[r]), LNT_OK);
         lnt_exec_sink(world.net.exec[r], &world.net.sink[r]);
@@ -240,7 +260,8 @@ static void end_world(void)
     ck_assert_uint_eq(lnt_memory_live(), 0);
 }
 
-/* --- rounds -------------------------------------------------------------------------------------------------------- */
+/* --- rounds --------------------------------------------------------------------------------------------------------
+ */
 
 static float random_value(int spread)
 {
@@ -263,11 +284,12 @@ static void put_value(bucket_t *bucket, uint32_t rank, uint64_t p, float value)
     memcpy((uint8_t *)bucket->values[rank] + 2 * p, &half, 2);
 }
 
-/* Where means are squared: a value just below the largest one that can be, so that the error or the rounding of the codec decides. */
+/* Where means are squared: a value just below the largest one that can be, so that the error or the rounding of the
+ * codec decides. */
 static void draw_hot(bucket_t *bucket, uint64_t p)
 {
-    const oracle_t *o    = &bucket->oracle;
-    float           most = 1.8446743e19f * (1 - (float)draw(1000) * 5e-6f) / (o->factor * (float)o->size[0]);
+    const oracle_t *o = &bucket->oracle;
+    float most = 1.8446743e19f * (1 - (float)draw(1000) * 5e-6f) / (o->factor * (float)o->size[0]);
 
     for (uint32_t r = 0; r < o->n; r++) {
         put_value(bucket, r, p, world.own_local ? 2 * most : most);
@@ -278,11 +300,11 @@ static void draw_hot(bucket_t *bucket, uint64_t p)
 
 static void draw_inputs(bucket_t *bucket)
 {
-    oracle_t *o      = &bucket->oracle;
-    int       spread = draw(3) == 0 ? 60 : 8;
-    uint64_t  hot    = o->feeds_v && draw(2) ? draw(o->N + 1) : o->N;
-    float     nil    = draw(2) ? 0.0f : -0.0f;
-    uint64_t  zeros  = o->N == 0 ? 0 : draw(o->N), end = zeros + draw(3) * o->block; /* some whole blocks are zero */
+    oracle_t *o = &bucket->oracle;
+    int spread = draw(3) == 0 ? 60 : 8;
+    uint64_t hot = o->feeds_v && draw(2) ? draw(o->N + 1) : o->N;
+    float nil = draw(2) ? 0.0f : -0.0f;
+    uint64_t zeros = o->N == 0 ? 0 : draw(o->N), end = zeros + draw(3) * o->block; /* some whole blocks are zero */
 
     for (uint64_t p = 0; p < o->N; p++) {
         bool zero = p >= zeros && p < end;
@@ -301,7 +323,7 @@ static void draw_inputs(bucket_t *bucket)
 static void poison(bucket_t *bucket)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 3.0e38f, 1e20f};
-    uint32_t           rank  = (uint32_t)draw(world.n);
+    uint32_t rank = (uint32_t)draw(world.n);
 
     if (bucket->oracle.N != 0) {
         put_value(bucket, rank, draw(bucket->oracle.N), bad[draw(sizeof(bad) / sizeof(bad[0]))]);
@@ -318,7 +340,7 @@ static void form_inputs(bucket_t *bucket)
             for (uint64_t i = 0; i < bucket->extents[t].count; i++, p++) {
                 float value = source->values == NULL ? 0 : widened(bucket->values[r], world.dtype, p);
 
-                value                      = source->accumulated == NULL ? value : value + bucket->more[r][p];
+                value = source->accumulated == NULL ? value : value + bucket->more[r][p];
                 bucket->oracle.input[r][p] = world.own_local ? 0.5f * value : value;
             }
         }
@@ -331,14 +353,15 @@ static void draw_mask(bucket_t *bucket)
 
     for (uint32_t t = 0, pos = 0; t < o->n_extents; pos += (uint32_t)o->count[t++]) {
         uint64_t begin = draw(o->count[t] + 1), count = draw(o->count[t] - begin + 1);
-        int      kind = (int)draw(4);
+        int kind = (int)draw(4);
 
         for (uint64_t i = begin; i < begin + count; i++) {
             bucket->live[pos + i] = kind == 0 ? 1 : kind == 1 ? 0 : draw(4) != 0;
         }
         for (uint32_t r = 0; r < world.n; r++) {
             ck_assert_int_eq(lnt_exchange_set_live(bucket->exchange[r], t, bucket->extents[t].offset + begin, count,
-                                                   kind == 0 ? NULL : bucket->live + pos + begin), LNT_OK);
+                                                   kind == 0 ? NULL : bucket->live + pos + begin),
+                             LNT_OK);
         }
     }
     oracle_mask(o);
@@ -361,9 +384,9 @@ static void run_ranks(uint64_t sequence)
     for (uint32_t r = 0; r < world.n; r++) {
         lnt_job_t *job = &world.job[r];
 
-        job->graphs   = world.graphs[r];
+        job->graphs = world.graphs[r];
         job->n_graphs = world.n_buckets;
-        job->ready    = world.ready[r];
+        job->ready = world.ready[r];
         job->sequence = sequence;
         atomic_store(&job->raised, world.bucket[0].oracle.veto[r] ? LNT_FRAME_VETO : 0);
         if (draw(2)) {
@@ -373,9 +396,9 @@ static void run_ranks(uint64_t sequence)
         }
     }
     while (!all_done()) {
-        uint32_t   r     = (uint32_t)draw(world.n);
-        lnt_job_t *job   = &world.job[r];
-        bool       moved = draw(2) ? fake_step(&world.net) : lnt_exec_progress(world.net.exec[r]);
+        uint32_t r = (uint32_t)draw(world.n);
+        lnt_job_t *job = &world.job[r];
+        bool moved = draw(2) ? fake_step(&world.net) : lnt_exec_progress(world.net.exec[r]);
 
         if (draw(20) == 0 && atomic_load(&job->state) == LNT_JOB_IDLE) {
             lnt_exec_post(world.net.exec[r], job); /* late: others' frames were held */
@@ -399,9 +422,9 @@ static void same_floats(const float *a, const float *b, uint64_t n, const char *
 
 static void check_output(const bucket_t *bucket, uint32_t rank)
 {
-    const oracle_t *o   = &bucket->oracle;
-    float          *out = oracle_floats(o->N);
-    uint32_t        b   = o->n_blocks == 0 ? 0 : (uint32_t)draw(o->n_blocks);
+    const oracle_t *o = &bucket->oracle;
+    float *out = oracle_floats(o->N);
+    uint32_t b = o->n_blocks == 0 ? 0 : (uint32_t)draw(o->n_blocks);
 
     lnt_exchange_read(bucket->exchange[rank], 0, o->N, out);
     same_floats(out, o->out, o->N, "output");
@@ -414,10 +437,11 @@ static void check_output(const bucket_t *bucket, uint32_t rank)
 
 static void check_errors(const bucket_t *bucket, uint32_t rank)
 {
-    const oracle_t *o      = &bucket->oracle;
-    lnt_owned_t     worker = lnt_exchange_worker_error(bucket->exchange[rank]), server = lnt_exchange_server_error(bucket->exchange[rank]);
-    uint64_t        shard = 0, chunk = 0;
-    uint32_t        a = o->node[rank];
+    const oracle_t *o = &bucket->oracle;
+    lnt_owned_t worker = lnt_exchange_worker_error(bucket->exchange[rank]),
+                server = lnt_exchange_server_error(bucket->exchange[rank]);
+    uint64_t shard = 0, chunk = 0;
+    uint32_t a = o->node[rank];
 
     for (uint32_t k = 0; k < o->n_blocks && oracle_errors(o); k++) {
         bool own = o->ranks[a][o->shard[k]] == rank;
@@ -434,9 +458,9 @@ static void check_errors(const bucket_t *bucket, uint32_t rank)
 
 static void check_masks(const bucket_t *bucket, uint32_t rank)
 {
-    const oracle_t *o      = &bucket->oracle;
-    const uint8_t  *active = lnt_exchange_active(bucket->exchange[rank]);
-    bool            any    = memchr(bucket->live, 0, o->N) != NULL;
+    const oracle_t *o = &bucket->oracle;
+    const uint8_t *active = lnt_exchange_active(bucket->exchange[rank]);
+    bool any = memchr(bucket->live, 0, o->N) != NULL;
 
     ck_assert(any == (active != NULL));
     for (uint32_t k = 0; k < o->n_blocks; k++) {
@@ -523,7 +547,7 @@ static void drop_all(void)
 {
     for (uint32_t b = 0; b < world.n_buckets; b++) {
         bucket_t *bucket = &world.bucket[b];
-        double    want = 0, got = 0, mine;
+        double want = 0, got = 0, mine;
 
         for (uint64_t p = 0; p < bucket->oracle.N && oracle_errors(&bucket->oracle); p++) {
             for (uint32_t a = 0; a < bucket->oracle.M; a++) {
@@ -557,47 +581,50 @@ static void run_world(void)
     }
 }
 
-/* --- cases --------------------------------------------------------------------------------------------------------- */
+/* --- cases ---------------------------------------------------------------------------------------------------------
+ */
 
 static const struct map {
     uint32_t n;
     uint64_t label[FAKE_RANKS];
 } maps[] = {
-    {2, {0, 1}},          {4, {0, 1, 2, 3}},       {4, {0, 0, 1, 1}}, {4, {0, 1, 0, 1}},
-    {5, {0, 0, 0, 1, 1}}, {6, {0, 1, 1, 0, 2, 1}}, {3, {0, 0, 0}},    {1, {0}},
+    {2, {0, 1}},          {4, {0, 1, 2, 3}},
+    {4, {0, 0, 1, 1}},    {4, {0, 1, 0, 1}},
+    {5, {0, 0, 0, 1, 1}}, {6, {0, 1, 1, 0, 2, 1}},
+    {3, {0, 0, 0}},       {1, {0}},
     {5, {0, 1, 1, 0, 2}}, {8, {0, 0, 0, 0, 1, 1, 1, 1}},
 };
 
 static shape_t random_shape(const struct map *map, int codec, uint64_t most)
 {
     static const uint32_t blocks[] = {64, 128, 192, 256, 1024};
-    shape_t               shape    = {.n = map->n, .codec = codec};
-    uint64_t              left     = most;
+    shape_t shape = {.n = map->n, .codec = codec};
+    uint64_t left = most;
 
     memcpy(shape.label, map->label, sizeof(shape.label));
-    shape.block     = blocks[draw(5)];
+    shape.block = blocks[draw(5)];
     shape.n_extents = (uint32_t)draw(ORACLE_EXTENTS + 1);
     for (uint32_t t = 0; t < shape.n_extents; t++) {
         static const uint64_t short_ones[] = {0, 1, 63, 64, 65};
-        uint64_t              count        = draw(2) ? short_ones[draw(5)] : draw(left / 2 + 1);
+        uint64_t count = draw(2) ? short_ones[draw(5)] : draw(left / 2 + 1);
 
         shape.count[t] = draw(6) == 0 ? shape.block * draw(3) : count;
         shape.count[t] = shape.count[t] < left ? shape.count[t] : left;
         left -= shape.count[t];
     }
-    shape.segment  = draw(4) == 0 ? 0 : draw(3) == 0 ? most : 1 + draw(shape.block * 5);
-    shape.packed   = draw(4) == 0;
-    shape.l1       = codec == ORACLE_SIGN1 && draw(3) == 0;
-    shape.feeds_v  = draw(3) == 0;
+    shape.segment = draw(4) == 0 ? 0 : draw(3) == 0 ? most : 1 + draw(shape.block * 5);
+    shape.packed = draw(4) == 0;
+    shape.l1 = codec == ORACLE_SIGN1 && draw(3) == 0;
+    shape.feeds_v = draw(3) == 0;
     shape.feedback = draw(4) != 0;
-    shape.sum      = draw(4) == 0;
+    shape.sum = draw(4) == 0;
     return shape;
 }
 
 static void random_case(const struct map *map, int codec, uint64_t most)
 {
     uint32_t n_buckets = 1 + (uint32_t)draw(BUCKETS);
-    shape_t  shapes[BUCKETS];
+    shape_t shapes[BUCKETS];
 
     for (uint32_t b = 0; b < n_buckets; b++) {
         shapes[b] = random_shape(map, codec, most);
@@ -643,9 +670,9 @@ START_TEST(large_blocks_match_the_oracle)
     shape_t shape;
 
     seed_case(_i, 20);
-    shape         = random_shape(&maps[_i], ORACLE_SIGN1 + (_i & 1), 30000);
-    shape.block   = 4096 + 64 * (1 + (uint32_t)draw(20));
-    shape.packed  = draw(3) == 0;
+    shape = random_shape(&maps[_i], ORACLE_SIGN1 + (_i & 1), 30000);
+    shape.block = 4096 + 64 * (1 + (uint32_t)draw(20));
+    shape.packed = draw(3) == 0;
     shape.segment = draw(20000);
     make_world(&shape, 1, fake_random(&world.net));
     run_world();
@@ -659,8 +686,8 @@ START_TEST(compat_grids_match_the_oracle)
     shape_t shape;
 
     seed_case(_i, 30);
-    shape             = random_shape(&maps[_i], ORACLE_SIGN1 + (int)draw(2), 3000);
-    shape.block       = 8 * (1 + (uint32_t)draw(40));
+    shape = random_shape(&maps[_i], ORACLE_SIGN1 + (int)draw(2), 3000);
+    shape.block = 8 * (1 + (uint32_t)draw(40));
     shape.scale_block = shape.block * (1 + (uint32_t)draw(20));
     make_world(&shape, 1, fake_random(&world.net));
     run_world();
@@ -671,12 +698,12 @@ END_TEST
 /* Same inputs, other segments and other delivery orders: same bytes. */
 START_TEST(segments_and_order_leave_results_alone)
 {
-    float   *first = NULL;
-    shape_t  shape;
+    float *first = NULL;
+    shape_t shape;
     uint64_t random;
 
     seed_case(_i, 40);
-    shape  = random_shape(&maps[_i], ORACLE_SIGN1, 3000);
+    shape = random_shape(&maps[_i], ORACLE_SIGN1, 3000);
     random = fake_random(&world.net);
     for (uint64_t segment = 0; segment < 3; segment++) {
         shape.segment = segment * segment * 700;
@@ -700,12 +727,12 @@ END_TEST
 
 int main(void)
 {
-    const int   n_maps = (int)(sizeof(maps) / sizeof(maps[0]));
-    const char *text   = getenv("LNT_TEST_SEED");
-    Suite      *suite  = suite_create("exchange");
-    TCase      *tests  = tcase_create("exchange");
-    SRunner    *runner;
-    int         failed;
+    const int n_maps = (int)(sizeof(maps) / sizeof(maps[0]));
+    const char *text = getenv("LNT_TEST_SEED");
+    Suite *suite = suite_create("exchange");
+    TCase *tests = tcase_create("exchange");
+    SRunner *runner;
+    int failed;
 
     seed = text != NULL ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
     printf("LNT_TEST_SEED=%llu\n", (unsigned long long)seed);

@@ -1,4 +1,5 @@
-/* The executor over a network in memory: order of tasks and graphs, early and held frames, refusals, failure, stalls, threads. */
+/* The executor over a network in memory: order of tasks and graphs, early and held frames, refusals, failure, stalls,
+ * threads. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -11,18 +12,18 @@
 
 enum { N = 2, BUCKETS = 5, SEGMENTS = 4, COUNT = 16, TASKS = BUCKETS * SEGMENTS * 4 };
 
-static fake_net_t  net;
+static fake_net_t net;
 static fake_rank_t at[N];
 
 /* Every bucket: make SEGMENTS frames for the other rank, sum what came from it. */
 typedef struct side {
-    lnt_graph_t     graph[BUCKETS];
-    lnt_graph_t    *list[BUCKETS];
+    lnt_graph_t graph[BUCKETS];
+    lnt_graph_t *list[BUCKETS];
     _Atomic uint8_t ready[BUCKETS];
-    lnt_job_t       job;
-    uint32_t        order[BUCKETS * SEGMENTS], n_order; /* buckets in the order their frames were made */
-    float           base, sum[BUCKETS];
-    uint8_t         poison;
+    lnt_job_t job;
+    uint32_t order[BUCKETS * SEGMENTS], n_order; /* buckets in the order their frames were made */
+    float base, sum[BUCKETS];
+    uint8_t poison;
 } side_t;
 
 static side_t side[N];
@@ -30,7 +31,7 @@ static side_t side[N];
 static void make(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
     side_t *mine = graph->owner;
-    float  *out  = (float *)(void *)lnt_graph_payload(graph, (uint32_t)arg);
+    float *out = (float *)(void *)lnt_graph_payload(graph, (uint32_t)arg);
 
     (void)task;
     for (int i = 0; i < COUNT; i++) {
@@ -42,8 +43,8 @@ static void make(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 
 static void sum(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    side_t      *mine = graph->owner;
-    const float *in   = (const float *)(const void *)lnt_graph_payload(graph, (uint32_t)arg);
+    side_t *mine = graph->owner;
+    const float *in = (const float *)(const void *)lnt_graph_payload(graph, (uint32_t)arg);
 
     (void)task;
     for (int i = 0; i < COUNT; i++) {
@@ -54,13 +55,14 @@ static void sum(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 static void build_bucket(side_t *mine, uint32_t rank, uint32_t bucket)
 {
     lnt_graph_builder_t *builder;
-    lnt_graph_t         *graph = &mine->graph[bucket];
+    lnt_graph_t *graph = &mine->graph[bucket];
 
     ck_assert_int_eq(lnt_graph_begin(&builder), LNT_OK);
     for (uint32_t s = 0; s < SEGMENTS; s++) {
-        lnt_frame_header_t header = {.phase = 3, .bucket = bucket, .source = rank, .segment = s, .block = 64, .count = COUNT};
-        uint32_t           out = lnt_graph_add_frame(builder, COUNT * 4, 0), in = lnt_graph_add_frame(builder, COUNT * 4, 0);
-        uint32_t           made, away, came, done;
+        lnt_frame_header_t header = {
+            .phase = 3, .bucket = bucket, .source = rank, .segment = s, .block = 64, .count = COUNT};
+        uint32_t out = lnt_graph_add_frame(builder, COUNT * 4, 0), in = lnt_graph_add_frame(builder, COUNT * 4, 0);
+        uint32_t made, away, came, done;
 
         lnt_graph_set_header(builder, out, &header);
         header.source = 1 - rank;
@@ -73,8 +75,8 @@ static void build_bucket(side_t *mine, uint32_t rank, uint32_t bucket)
         lnt_graph_add_edge(builder, came, done);
     }
     ck_assert_int_eq(lnt_graph_finish(builder, graph, NULL), LNT_OK);
-    graph->owner       = mine;
-    graph->bucket      = bucket;
+    graph->owner = mine;
+    graph->bucket = bucket;
     mine->list[bucket] = graph;
 }
 
@@ -83,9 +85,10 @@ static void build(void)
     memset(&net, 0, sizeof(net));
     memset(side, 0, sizeof(side));
     net.n_ranks = N;
-    net.random  = 88172645463325252u;
+    net.random = 88172645463325252u;
     for (uint32_t r = 0; r < N; r++) {
-        lnt_exec_params_t params = {.rank = r, .n_ranks = N, .arg = &at[r], .send = fake_send, .wake = fake_wake, .fail = fake_fail};
+        lnt_exec_params_t params = {
+            .rank = r, .n_ranks = N, .arg = &at[r], .send = fake_send, .wake = fake_wake, .fail = fake_fail};
 
         at[r] = (fake_rank_t){&net, r};
         ck_assert_int_eq(lnt_exec_create(&params, &net.exec[r]), LNT_OK);
@@ -114,12 +117,12 @@ static void post(uint32_t rank, uint64_t sequence)
 {
     side_t *mine = &side[rank];
 
-    mine->job.graphs      = mine->list;
-    mine->job.n_graphs    = BUCKETS;
-    mine->job.ready       = mine->ready;
-    mine->job.sequence    = sequence;
+    mine->job.graphs = mine->list;
+    mine->job.n_graphs = BUCKETS;
+    mine->job.ready = mine->ready;
+    mine->job.sequence = sequence;
     mine->job.layout_hash = 77;
-    mine->n_order         = 0;
+    mine->n_order = 0;
     snprintf(mine->job.what, sizeof(mine->job.what), "step %d of plan", (int)sequence);
     memset(mine->sum, 0, sizeof(mine->sum));
     lnt_exec_post(net.exec[rank], &mine->job);
@@ -266,9 +269,9 @@ END_TEST
 START_TEST(empty_jobs_and_graphs_end)
 {
     lnt_graph_builder_t *builder;
-    lnt_graph_t          empty[2] = {0}, *list[2] = {&empty[0], &empty[1]};
-    _Atomic uint8_t      ready[2];
-    lnt_job_t            job = {.graphs = list, .ready = ready, .sequence = 1, .raised = LNT_FRAME_VETO};
+    lnt_graph_t empty[2] = {0}, *list[2] = {&empty[0], &empty[1]};
+    _Atomic uint8_t ready[2];
+    lnt_job_t job = {.graphs = list, .ready = ready, .sequence = 1, .raised = LNT_FRAME_VETO};
 
     build();
     for (int i = 0; i < 2; i++) {
@@ -307,9 +310,9 @@ START_TEST(queue_grows_with_what_was_reserved)
 {
     enum { WIDE = 1000 };
     lnt_graph_builder_t *builder;
-    lnt_graph_t          wide = {0}, *list[1] = {&wide};
-    _Atomic uint8_t      ready[1];
-    lnt_job_t            job = {.graphs = list, .n_graphs = 1, .ready = ready, .sequence = 1};
+    lnt_graph_t wide = {0}, *list[1] = {&wide};
+    _Atomic uint8_t ready[1];
+    lnt_job_t job = {.graphs = list, .n_graphs = 1, .ready = ready, .sequence = 1};
 
     build();
     ck_assert_int_eq(lnt_graph_begin(&builder), LNT_OK);
@@ -331,9 +334,9 @@ END_TEST
 
 /* Which header field is spoiled and what must come of it. */
 static const struct refusal {
-    size_t       offset;
+    size_t offset;
     lnt_status_t status;
-    const char  *text;
+    const char *text;
 } refusals[] = {
     {offsetof(lnt_frame_header_t, layout_hash), LNT_ERR_MISMATCH, "layouts differ"},
     {offsetof(lnt_frame_header_t, hyper_hash), LNT_ERR_MISMATCH, "hyper-parameters differ"},
@@ -356,7 +359,7 @@ static lnt_frame_header_t good_header(void)
 {
     lnt_frame_header_t header = *lnt_graph_header(&side[1].graph[2], 2);
 
-    header.sequence    = 7;
+    header.sequence = 7;
     header.layout_hash = 77;
     return header;
 }
@@ -364,8 +367,8 @@ static lnt_frame_header_t good_header(void)
 START_TEST(refuses_what_does_not_fit)
 {
     const struct refusal *refusal = &refusals[_i];
-    lnt_frame_header_t    header;
-    void                 *body = NULL;
+    lnt_frame_header_t header;
+    void *body = NULL;
 
     build();
     post(0, 7);
@@ -390,18 +393,19 @@ END_TEST
 START_TEST(refuses_old_and_doubled_frames)
 {
     lnt_frame_header_t header;
-    void              *body = NULL;
+    void *body = NULL;
 
     build();
     post(0, 7);
     lnt_exec_progress(net.exec[0]);
-    header          = good_header();
+    header = good_header();
     header.sequence = 6;
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_ERR_MISMATCH);
     header.sequence = 8;
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_IN_PROGRESS);
     header.sequence = 7;
-    ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 0, &header, &body), LNT_ERR_MISMATCH); /* right frame, wrong sender */
+    ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 0, &header, &body),
+                     LNT_ERR_MISMATCH); /* right frame, wrong sender */
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_OK);
     ck_assert_ptr_eq(body, lnt_graph_payload(&side[0].graph[2], 3));
     ck_assert_int_eq(net.sink[0].locate(net.sink[0].arg, 1, &header, &body), LNT_ERR_MISMATCH);
@@ -412,10 +416,10 @@ END_TEST
 
 START_TEST(failure_ends_every_job_and_leaves_the_graphs_alone)
 {
-    lnt_error_info_t   record;
+    lnt_error_info_t record;
     lnt_frame_header_t header;
-    void              *body  = NULL;
-    lnt_job_t          later = {.sequence = 8};
+    void *body = NULL;
+    lnt_job_t later = {.sequence = 8};
 
     build();
     post(0, 7);
@@ -501,7 +505,7 @@ static void *caller_thread(void *arg)
 START_TEST(callers_and_progress_in_threads)
 {
     pthread_t progress, caller[N];
-    uint32_t  rank[N] = {0, 1};
+    uint32_t rank[N] = {0, 1};
 
     build();
     atomic_store(&stop, false);
@@ -521,10 +525,10 @@ END_TEST
 
 int main(void)
 {
-    Suite   *suite = suite_create("exec");
-    TCase   *tests = tcase_create("exec");
+    Suite *suite = suite_create("exec");
+    TCase *tests = tcase_create("exec");
     SRunner *runner;
-    int      failed;
+    int failed;
 
     tcase_add_test(tests, runs_again_and_again);
     tcase_add_test(tests, graphs_start_in_list_order);

@@ -1,0 +1,254 @@
+/* Values before they are coded: walking a segment in pieces, local contributions, the node sum.
+ *
+ * A piece goes through a buffer that stays in cache. f32, one rounding per operation, the sum in rank order. */
+#include "exchange_internal.h"
+
+#include <string.h>
+
+enum { STRIP = 256 };
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static uint8_t check_finite(const float *values, uint64_t n)
+{
+    uint32_t bad = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bad |= (bits_of(values[i]) & 0x7f800000u) == 0x7f800000u;
+    }
+    return bad != 0 ? LNT_FRAME_POISONED : 0;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
+
+lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment)
+{
+    return (lnt_piece_t){.pos = segment->pos,
+                         .end = segment->end,
+                         .block = segment->range.begin,
+                         .mask =
+                             exchange->any_dead ? lnt_layout_mask_offset(&exchange->grid, segment->range.begin) : 0};
+}
+
+bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece)
+{
+    const lnt_grid_t *grid = &exchange->grid;
+    uint64_t count;
+
+    piece->pos += piece->count;
+    piece->block += piece->n_blocks;
+    piece->code += (piece->count * exchange->wire.row->bits + 7) / 8;
+    piece->mask += (piece->count + 7) / 8;
+    if (piece->pos >= piece->end) {
+        return false;
+    }
+    count = grid->packed ? piece->end - piece->pos : lnt_layout_run(grid, piece->pos, piece->end).count;
+    piece->count = count < exchange->piece_max ? count : exchange->piece_max;
+    piece->n_blocks = (piece->count + grid->block - 1) / grid->block;
+    return true;
+}
+
+const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange, const lnt_piece_t *piece)
+{
+    if (!exchange->any_dead || memchr(exchange->dead_block + piece->block, 1, piece->n_blocks) == NULL) {
+        return NULL;
+    }
+    return exchange->mask + piece->mask;
+}
+
+uint32_t lnt_exchange_find(const lnt_segment_t *segments, uint32_t n, uint64_t pos)
+{
+    uint32_t low = 0, high = n;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (segments[middle].pos <= pos) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* --- local contributions ------------------------------------------------------------------------------------------ */
+
+static void widen(const void *values, lnt_dtype_t dtype, uint64_t n, float *out)
+{
+    if (values == NULL) {
+        memset(out, 0, n * sizeof(*out));
+    } else if (dtype == LNT_F32) {
+        memcpy(out, values, n * sizeof(*out));
+    } else {
+        for (uint64_t i = 0; i < n; i++) {
+            uint16_t half;
+            uint32_t bits;
+
+            memcpy(&half, (const uint8_t *)values + i * sizeof(half), sizeof(half));
+            bits = (uint32_t)half << 16;
+            memcpy(&out[i], &bits, sizeof(bits));
+        }
+    }
+}
+
+static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, float *out)
+{
+    const lnt_source_t *source = &exchange->params.sources[span->tensor];
+    const lnt_stage_t *stage = &exchange->params.stage;
+    size_t size = source->dtype == LNT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const void *grad = source->values == NULL ? NULL : (const uint8_t *)source->values + span->offset * size;
+    lnt_dtype_t dtype = source->dtype;
+
+    if (source->accumulated != NULL || stage->produce_local == NULL) {
+        widen(grad, dtype, span->count, out);
+        grad = out;
+        dtype = LNT_F32;
+    }
+    if (source->accumulated != NULL) {
+        const float *more = source->accumulated + span->offset;
+
+        for (uint64_t i = 0; i < span->count; i++) {
+            out[i] += more[i];
+        }
+    }
+    if (stage->produce_local != NULL) {
+        stage->produce_local(stage->arg, span, grad, dtype, out);
+    }
+}
+
+/* The span that starts at pos: inside one tensor, at most span_max elements. */
+static lnt_span_t span_at(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end)
+{
+    lnt_run_t run = lnt_layout_run(&exchange->grid, pos, end);
+
+    return (lnt_span_t){run.tensor, exchange->params.bucket, run.offset,
+                        run.count < exchange->span_max ? run.count : exchange->span_max};
+}
+
+static void form_local(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *out)
+{
+    while (pos < end) {
+        lnt_span_t span = span_at(exchange, pos, end);
+
+        local_span(exchange, &span, out);
+        out += span.count;
+        pos += span.count;
+    }
+}
+
+void lnt_exchange_run_local(lnt_graph_t *graph, uint32_t task, uint64_t arg)
+{
+    lnt_exchange_t *exchange = graph->owner;
+    const lnt_segment_t *segment = &exchange->shard_segs[arg >> 32];
+    uint32_t frame = (uint32_t)arg;
+    float *out = (float *)(void *)lnt_graph_payload(graph, frame);
+
+    (void)task;
+    form_local(exchange, segment->pos, segment->end, out);
+    lnt_graph_header(graph, frame)->flags = (uint8_t)(graph->flags | check_finite(out, segment->end - segment->pos));
+}
+
+/* --- the node sum ------------------------------------------------------------------------------------------------- */
+
+/* Own contribution <- sum in rank order over [pos, pos + n), all inside shard segment g. */
+static void sum_strip(const lnt_exchange_t *exchange, uint32_t g, uint64_t pos, uint64_t n, float *own)
+{
+    uint64_t offset = pos - exchange->shard_segs[exchange->own_gather + g].pos;
+    uint32_t frame = exchange->gather_frame + g;
+    float sum[STRIP];
+
+    for (uint32_t j = 0; j < exchange->n_local; j++) {
+        const float *from = own;
+
+        if (j != exchange->local) {
+            from = (const float *)(const void *)lnt_graph_payload(&exchange->graph, frame) + offset;
+            frame += exchange->n_gather;
+        }
+        if (j == 0) {
+            memcpy(sum, from, n * sizeof(sum[0]));
+            continue;
+        }
+        for (uint64_t i = 0; i < n; i++) {
+            sum[i] += from[i];
+        }
+    }
+    memcpy(own, sum, n * sizeof(sum[0]));
+}
+
+static void sum_node(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *own)
+{
+    const lnt_segment_t *segments = exchange->shard_segs + exchange->own_gather;
+    uint32_t g = lnt_exchange_find(segments, exchange->n_gather, pos);
+
+    while (pos < end) {
+        uint64_t limit = segments[g].end < end ? segments[g].end : end;
+        uint64_t n = limit - pos < STRIP ? limit - pos : STRIP;
+
+        sum_strip(exchange, g, pos, n, own);
+        own += n;
+        pos += n;
+        g += pos == segments[g].end;
+    }
+}
+
+/* Notes per block whether the node's sum of a dead coordinate is not zero. */
+static void note_touched(const lnt_exchange_t *exchange, const lnt_piece_t *piece, const uint8_t *live,
+                         const float *values)
+{
+    for (uint64_t b = 0, i = 0; b < piece->n_blocks && live != NULL; b++) {
+        uint64_t end = i + exchange->grid.block < piece->count ? i + exchange->grid.block : piece->count;
+        bool touched = false;
+
+        for (; i < end; i++) {
+            touched |= !lnt_live_bit(live, i) && values[i] != 0;
+        }
+        exchange->touched[piece->block + b] = touched;
+    }
+}
+
+/* What is coded, before the error is added: node sum, factor, finite check, produce_wire. Returns flags. */
+uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t *piece, float *values)
+{
+    const lnt_stage_t *stage = &exchange->params.stage;
+    uint64_t end = piece->pos + piece->count;
+    uint8_t flags;
+
+    form_local(exchange, piece->pos, end, values);
+    if (exchange->n_local > 1) {
+        sum_node(exchange, piece->pos, end, values);
+    }
+    for (uint64_t i = 0; i < piece->count; i++) {
+        values[i] *= exchange->factor;
+    }
+    flags = check_finite(values, piece->count);
+    note_touched(exchange, piece, lnt_piece_live(exchange, piece), values);
+    for (uint64_t pos = piece->pos; pos < end && stage->produce_wire != NULL;) {
+        lnt_span_t span = span_at(exchange, pos, end);
+
+        stage->produce_wire(stage->arg, &span, values + (pos - piece->pos));
+        pos += span.count;
+    }
+    return flags;
+}
+
+/* Flags of the node's frames that overlap [pos, end). */
+uint8_t lnt_exchange_gather_flags(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end)
+{
+    const lnt_segment_t *own = exchange->shard_segs + exchange->own_gather;
+    uint8_t flags = 0;
+
+    for (uint32_t j = 0; j + 1 < exchange->n_local; j++) {
+        for (uint32_t g = lnt_exchange_find(own, exchange->n_gather, pos); g < exchange->n_gather && own[g].pos < end;
+             g++) {
+            flags |= lnt_graph_header(&exchange->graph, exchange->gather_frame + j * exchange->n_gather + g)->flags;
+        }
+    }
+    return flags;
+}
