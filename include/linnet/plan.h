@@ -14,8 +14,9 @@
  *   idle      usage       usage   ->step yes         usage         usage usage  yes          yes
  *   step      usage       usage   usage  usage       yes           yes   ->idle usage        only if the comm failed
  *   failed    every call returns the communicator's error; destroy is legal
- *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) An error of group -40 leads to failed; every other error
- *   leaves the state as it was, except in `end`, which always leads to idle.
+ *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) A failure of the communicator leads to failed; every other error
+ *   leaves the state as it was, except in `end`, which always leads to idle. LNT_ERR_MISMATCH from commit and check_params is no failure:
+ *   mend what differs and call again. State can be saved after a failure (lnt_optim_state_export).
  *
  * Threads: one thread at a time per plan; tensor_ready and veto may be called by any number of threads at once.
  */

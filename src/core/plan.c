@@ -33,15 +33,20 @@ static const bool legal_calls[LNT_PLAN_CALLS][LNT_PLAN_STATES] = {
 static const char *const state_names[LNT_PLAN_STATES] = {
     "open (not committed)", "idle (committed, no step running)", "in a step (between begin and end)"};
 
-lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call)
+lnt_status_t lnt_plan_check_state(const lnt_plan_t *plan, lnt_plan_call_t call)
 {
-    LNT_CHECK_ARG(plan != NULL);
-    LNT_TRY(lnt_comm_enter(plan->comm));
     if (!legal_calls[call][plan->state]) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "see the state table in linnet/plan.h", "%s: the plan is %s",
                          call_names[call], state_names[plan->state]);
     }
     return LNT_OK;
+}
+
+lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call)
+{
+    LNT_CHECK_ARG(plan != NULL);
+    LNT_TRY(lnt_comm_enter(plan->comm));
+    return lnt_plan_check_state(plan, call);
 }
 
 lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, lnt_plan_t **plan_p)

@@ -23,8 +23,8 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
     lnt_error_extent_t extent;
     size_t             left = index;
 
-    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ERRORS));
-    LNT_CHECK_ARG(extent_p != NULL);
+    LNT_CHECK_ARG(plan != NULL && extent_p != NULL);
+    LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_ERRORS));
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];

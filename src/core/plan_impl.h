@@ -81,7 +81,8 @@ struct lnt_plan {
     lnt_plan_stats_t   stats;
 };
 
-/* Entry check: the communicator's, then the state table. */
+/* Entry check: the communicator's, then the state table (alone: for local calls that must work after a failure, so that state can be saved). */
+lnt_status_t lnt_plan_check_state(const lnt_plan_t *plan, lnt_plan_call_t call);
 lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call);
 
 /* Collective. `mine` if it is an error, else the first rank's error, else LNT_OK. */

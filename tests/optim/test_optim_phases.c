@@ -70,6 +70,26 @@ START_TEST(every_listed_algorithm_has_a_row_and_options)
 }
 END_TEST
 
+/* A table row of the docs is "| `name` | `default` |". */
+START_TEST(the_docs_list_every_option_with_its_default)
+{
+    static char text[65536];
+    FILE       *file = fopen(LNT_SOURCE_DIR "/docs/optimizers.md", "r");
+
+    ck_assert_ptr_nonnull(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void)fclose(file);
+    for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
+        lnt_optim_option_t option;
+        for (size_t i = 0; lnt_optim_option_get(lnt_optim_list()[n], i, &option) == LNT_OK; i++) {
+            char row[128];
+            (void)snprintf(row, sizeof(row), "| `%s` | `%s` |", option.name, option.default_text);
+            ck_assert_msg(strstr(text, row) != NULL, "docs/optimizers.md lacks %s", row);
+        }
+    }
+}
+END_TEST
+
 START_TEST(phases_have_names)
 {
     ck_assert_str_eq(lnt_phase_name(LNT_PHASE_WARMUP), "warmup");
@@ -87,6 +107,7 @@ int main(void)
     tcase_add_test(tcase, onebit_adam_walks_through_its_phases);
     tcase_add_test(tcase, a_refused_freeze_stays_due);
     tcase_add_test(tcase, every_listed_algorithm_has_a_row_and_options);
+    tcase_add_test(tcase, the_docs_list_every_option_with_its_default);
     tcase_add_test(tcase, phases_have_names);
     suite_add_tcase(suite, tcase);
     return test_main(suite);

@@ -252,6 +252,8 @@ static void hyper_body(rank_t *rank)
     model_t      model = small_model();
     lnt_group_t  group;
     lnt_status_t status;
+    uint64_t     bytes;
+    void        *blob;
 
     rank_open(rank, &model);
     ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
@@ -261,6 +263,10 @@ static void hyper_body(rank_t *rank)
     ck_assert_int_eq(status, LNT_ERR_MISMATCH);
     ck_assert_int_eq(lnt_plan_veto(rank->plan), LNT_ERR_MISMATCH); /* failed: every call says so */
     ck_assert_uint_eq(rank_info(rank).step, 0);
+    ranks_ok(lnt_optim_state_size(rank->optim, &bytes)); /* what there is can still be saved */
+    blob = malloc(bytes);
+    ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes));
+    free(blob);
     rank_close(rank);
 }
 
