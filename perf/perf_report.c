@@ -155,15 +155,29 @@ void perf_report_case(const perf_case_t *test)
     (void)fflush(stdout);
 }
 
-void perf_report_progress(const perf_case_t *test, uint32_t done, uint32_t of, double seconds)
+/* Time for a line again? The first one comes after a while only: short runs say nothing. */
+static bool progress_due(const perf_case_t *test)
 {
     const uint64_t now_ns = lnt_now_ns();
 
     if (last_progress_ns == 0) last_progress_ns = now_ns;
-    if (test->world->info.rank != 0 || now_ns - last_progress_ns < PROGRESS_EVERY_NS) return;
+    if (test->world->info.rank != 0 || now_ns - last_progress_ns < PROGRESS_EVERY_NS) return false;
     last_progress_ns = now_ns;
-    (void)fprintf(stderr, "# %s %llu B: round %u of %u, %.0f s, about %.0f s to go\n", perf_formulas[test->op].name,
-                  (unsigned long long)test->bytes, done, of, seconds, (done > 0) ? seconds / done * (of - done) : 0);
+    (void)fprintf(stderr, "# %s %llu B: ", perf_formulas[test->op].name, (unsigned long long)test->bytes);
+    return true;
+}
+
+void perf_report_check(const perf_case_t *test, const perf_lane_t *lane)
+{
+    if (progress_due(test)) (void)fprintf(stderr, "checking %s\n", lane->name);
+}
+
+void perf_report_progress(const perf_case_t *test, uint32_t done, uint32_t of, double seconds)
+{
+    if (!progress_due(test)) return;
+    (void)fprintf(stderr, "round %u of %u", done + 1, of);
+    if (done > 0) (void)fprintf(stderr, ", about %.0f s to go", seconds / done * (of - done));
+    (void)fprintf(stderr, "\n");
 }
 
 void perf_report_close(const perf_world_t *world, uint64_t wrong)

@@ -104,7 +104,7 @@ static lnt_status_t run_case(perf_world_t *world, perf_op_t op, uint64_t bytes, 
     lnt_status_t status = open_case(world, op, bytes, &test);
 
     for (uint32_t i = 0; status >= 0 && world->config->check && i < test.n_lanes; i++) {
-        perf_report_progress(&test, 0, 1, 0);
+        perf_report_check(&test, &test.lanes[i]);
         status = perf_check_lane(&test, &test.lanes[i]);
         *wrong_p += test.lanes[i].wrong[0] + test.lanes[i].wrong[1];
     }
