@@ -632,7 +632,7 @@ static int body_culprit(rank_self_t *self)
         lnt_mesh_set_waiting(rig.mesh, (i + 1) % 4, "bucket 1");
     }
     lnt_mesh_set_waiting(rig.mesh, (self->rank < 3) ? (int64_t)self->rank + 1 : -1, "bucket 2");
-    for (int i = 0; (i < 2000) && (lnt_mesh_culprit(rig.mesh, (self->rank + 1) % 4) != 3); i++) {
+    for (int i = 0; (i < 5000) && (self->rank != 3) && (lnt_mesh_culprit(rig.mesh, self->rank + 1) != 3); i++) {
         rank_nap_us(1000);
         (void)lnt_mesh_progress(rig.mesh);
     }
