@@ -72,7 +72,7 @@ static bool train_tokenizer(const char *dir, int vocab)
     char input[PLACE_MAX + 64], prefix[PLACE_MAX + 64], size[64];
     char *const argv[] = {"spm_train", input, prefix, size, "--model_type=bpe", "--character_coverage=1.0",
                           "--pad_id=0", "--unk_id=1", "--bos_id=-1", "--eos_id=-1",
-                          "--control_symbols=[CLS],[SEP],[MASK]", "--num_threads=1", NULL};
+                          "--control_symbols=[CLS],[SEP],[MASK]", "--hard_vocab_limit=false", "--num_threads=1", NULL};
 
     snprintf(input, sizeof(input), "--input=%s", in_dir(dir, "tokenizer.txt").text);
     snprintf(prefix, sizeof(prefix), "--model_prefix=%s", in_dir(dir, "tokenizer").text);
