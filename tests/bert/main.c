@@ -27,8 +27,10 @@ static bool prepare(char **argv, run_t *run)
 {
     const bert_config_t *config = bert_preset(run->options.preset);
     int                  tokens = run->options.batch * config->seq, targets = run->options.batch * config->targets;
+    bert_optimizer_t     optimizer;
 
-    return gemm_prepare(argv, tokens, config->hidden, config->ff, config->vocab, targets) &&
+    return bert_optimizer_find(&run->options, &optimizer) &&
+           gemm_prepare(argv, tokens, config->hidden, config->ff, config->vocab, targets) &&
            bert_tokens_open(run->options.text, run->options.cache, config->vocab, &run->tokens);
 }
 

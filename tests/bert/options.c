@@ -147,6 +147,9 @@ static bool check_together(const bert_options_t *options)
     if (options->nodes > options->ranks) {
         return bert_fail("--nodes %d: more nodes than ranks (%d)", options->nodes, options->ranks);
     }
+    if ((options->tensor_scale != NULL) && (strcmp(options->tensor_scale, "other-units") != 0)) {
+        return bert_fail("--tensor-scale %s: there is only other-units", options->tensor_scale);
+    }
     if (options->eval_windows % EVAL_CHUNK != 0) {
         return bert_fail("--eval-windows %d: no multiple of %d", options->eval_windows, EVAL_CHUNK);
     }

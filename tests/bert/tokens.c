@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 
 static const char DICTIONARY[] = "/usr/share/dictd/gcide.dict.dz";
 
-enum { TRAIN_TOKENIZER_EVERY = 3, FEWEST_TOKENS = 1000, LOCK_WAIT_S = 600, PLACE_MAX = 700 };
+enum { TRAIN_TOKENIZER_EVERY = 3, FEWEST_TOKENS = 200, LOCK_WAIT_S = 600, PLACE_MAX = 700 };
 
 static const char *const work_files[] = {"train.txt", "held_out.txt", "tokenizer.txt", "train.ids", "held_out.ids"};
 
@@ -130,6 +131,10 @@ static bool prepare(const char *raw, size_t bytes, bool dictionary, int vocab, c
     if (!corpus_clean(raw, bytes, dictionary, &corpus)) {
         return false;
     }
+    if (corpus.n == 0) {
+        corpus_free(&corpus);
+        return bert_fail("the text has no paragraph worth learning");
+    }
     bert_say("preparing the text once: %zu paragraphs, %.1f MB; training the tokenizer, about 20 s", corpus.n,
              (double)corpus.begin[corpus.n] / 1e6);
     done = write_part(&corpus, false, 1, in_dir(dir, "train.txt")) &&
@@ -175,6 +180,14 @@ static bool exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+    (void)status;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
 /* The entry is made under the lock unless it has come into being meanwhile. */
 static bool make_entry(const char *raw, size_t bytes, bool dictionary, int vocab, const char *entry)
 {
@@ -192,6 +205,9 @@ static bool make_entry(const char *raw, size_t bytes, bool dictionary, int vocab
         done = (mkdir(work, 0755) == 0) || bert_fail("cannot create %s: %s", work, strerror(errno));
         done = done && prepare(raw, bytes, dictionary, vocab, work);
         done = done && ((rename(work, entry) == 0) || bert_fail("cannot create %s: %s", entry, strerror(errno)));
+    }
+    if (!done) {
+        nftw(work, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     }
     close(held);
     return done;

@@ -10,12 +10,6 @@
 #include "schedule.h"
 #include "team.h"
 
-static bool scale_known(const char *name)
-{
-    return (name == NULL) || (strcmp(name, "other-units") == 0) ||
-           bert_fail("--tensor-scale %s: only other-units", name);
-}
-
 static bool set_lr(bert_trainer_t *t, double lr)
 {
     lnt_group_t values = {.struct_size = sizeof(values)};
@@ -190,8 +184,7 @@ bool bert_trainer_run(bert_trainer_t *t)
     int      first = t->step;
     uint64_t ignored;
 
-    if (!scale_known(t->options->tensor_scale) ||
-        !count_bytes(t, &ignored, &ignored)) {
+    if (!count_bytes(t, &ignored, &ignored)) {
         return false;
     }
     t->total.params_identical = true;
