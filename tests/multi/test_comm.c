@@ -14,6 +14,7 @@ typedef struct plan_of_test {
     const char     *transports;
     double          gbps;
     uint32_t        bytes, rounds;
+    uint64_t        seed; /* of what all ranks must draw alike */
 } plan_of_test_t;
 
 static _Atomic uint32_t complaints; /* lines at warn or worse: none is expected where nothing goes wrong */
@@ -246,6 +247,162 @@ START_TEST(two_communicators)
 }
 END_TEST
 
+/* ---- splits ---- */
+
+/* Members of a color by (key, rank), found the slow way. */
+static uint32_t expected_members(const rank_self_t *self, const int64_t *color, const int64_t *key, uint32_t *members)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < self->n_ranks; r++) {
+        uint32_t at = n;
+
+        if (color[r] != color[self->rank]) continue;
+        while (at > 0 && key[members[at - 1]] > key[r]) {
+            members[at] = members[at - 1];
+            at--;
+        }
+        members[at] = r;
+        n++;
+    }
+    return n;
+}
+
+static int check_child(lnt_comm_t *parent, lnt_comm_t *child, const uint32_t *members, uint32_t n_members)
+{
+    lnt_comm_info_t info = {.struct_size = sizeof(info)}, parent_info = {.struct_size = sizeof(info)};
+    uint32_t        nodes[RANKS_MAX], parent_nodes[RANKS_MAX];
+
+    RANK_OK(lnt_comm_get_info(parent, &parent_info));
+    RANK_OK(lnt_comm_get_info(child, &info));
+    RANK_OK(lnt_comm_get_nodes(parent, parent_nodes));
+    RANK_OK(lnt_comm_get_nodes(child, nodes));
+    RANK_CHECK(info.n_ranks == n_members && members[info.rank] == parent_info.rank);
+    RANK_CHECK(info.emulate_gbps == parent_info.emulate_gbps);
+    for (uint32_t i = 0; i < n_members; i++) { /* numbers may differ, who shares a node may not */
+        for (uint32_t j = 0; j < i; j++) {
+            RANK_CHECK((nodes[i] == nodes[j]) == (parent_nodes[members[i]] == parent_nodes[members[j]]));
+        }
+    }
+    return 0;
+}
+
+static int split_body(rank_self_t *self)
+{
+    const plan_of_test_t *plan = self->arg;
+    int64_t               color[RANKS_MAX], key[RANKS_MAX];
+    uint32_t              members[RANKS_MAX];
+    uint64_t              random = plan->seed;
+    lnt_context_t        *context;
+    lnt_comm_t           *parent, *child = (lnt_comm_t *)(void *)&random;
+
+    for (uint32_t r = 0; r < self->n_ranks; r++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        color[r] = (int64_t)(random >> 33) % 4 - 1;
+        key[r] = (int64_t)(random >> 40) % 3 - 1;
+    }
+    RANK_PASS(open_comm(self, plan, &context, &parent));
+    RANK_OK(lnt_comm_split(parent, color[self->rank], key[self->rank], &child));
+    RANK_CHECK((child == NULL) == (color[self->rank] < 0));
+    if (child != NULL) {
+        RANK_PASS(check_child(parent, child, members, expected_members(self, color, key, members)));
+        RANK_PASS(swap_rounds(child, plan->bytes, plan->rounds));
+    }
+    RANK_PASS(swap_rounds(parent, plan->bytes, plan->rounds)); /* the parent's sequence did not run apart */
+    if (self->rank % 2 == 0) RANK_OK(lnt_comm_destroy(child));
+    RANK_OK(lnt_comm_destroy(parent));
+    if (self->rank % 2 != 0) RANK_OK(lnt_comm_destroy(child));
+    RANK_OK(lnt_context_destroy(context));
+    RANK_CHECK(atomic_load(&complaints) == 0);
+    return 0;
+}
+
+START_TEST(splits)
+{
+    static const uint32_t node_of[] = {0, 1, 0, 1, 2, 2, 0, 1};
+    plan_of_test_t        threads = thread_plan(), processes = process_plan();
+
+    threads.node_of = processes.node_of = node_of;
+    threads.gbps = processes.gbps = (_i == 0) ? 0 : 50;
+    for (uint32_t n = 1; n <= 8; n += 2) {
+        threads.seed = processes.seed = test_random();
+        ck_assert_uint_eq(thread_ranks(n, split_body, &threads, DEADLINE_MS), 0);
+        ck_assert_uint_eq(fork_ranks(n, split_body, &processes, DEADLINE_MS, NULL), 0);
+    }
+}
+END_TEST
+
+/* ---- aborting ---- */
+
+/* Rank 1 aborts while rank 0 waits for it; both, and all later calls, say so. */
+static int abort_body(rank_self_t *self)
+{
+    const plan_of_test_t *plan = self->arg;
+    lnt_error_info_t      record;
+    lnt_context_t        *context;
+    lnt_comm_t           *comm;
+    swap_job_t            swap;
+
+    RANK_PASS(open_comm(self, plan, &context, &comm));
+    RANK_PASS(swap_init(&swap, comm, plan->bytes));
+    RANK_OK(swap_run(&swap));
+    if (self->rank == 1) {
+        rank_nap_us(20000);
+        lnt_comm_abort(comm, "the test wants it so");
+    }
+    RANK_CHECK(swap_run(&swap) == LNT_ERR_ABORTED);
+    RANK_CHECK(strstr(lnt_last_error()->cause, "the test wants it so") != NULL);
+    RANK_CHECK(lnt_comm_async_error(comm, &record) == LNT_ERR_ABORTED && record.peer == 1);
+    RANK_CHECK(lnt_barrier(comm) == LNT_ERR_ABORTED);
+    swap_destroy(&swap);
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    atomic_store(&complaints, 0);
+    return 0;
+}
+
+START_TEST(aborts)
+{
+    plan_of_test_t plan = thread_plan();
+
+    plan.thread = (_i == 0) ? LNT_ON : LNT_OFF;
+    ck_assert_uint_eq(thread_ranks(3, abort_body, &plan, DEADLINE_MS), 0);
+    ck_assert_uint_eq(fork_ranks(3, abort_body, &plan, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
+/* A forked child must not use its parent's objects, and does no harm by trying. */
+static int child_body(rank_self_t *self)
+{
+    const plan_of_test_t *plan = self->arg;
+    lnt_context_t        *context;
+    lnt_comm_t           *comm;
+    int                   status;
+    pid_t                 pid;
+
+    RANK_PASS(open_comm(self, plan, &context, &comm));
+    pid = fork();
+    if (pid == 0) {
+        const bool refused = lnt_barrier(comm) == LNT_ERR_INVALID_USAGE && lnt_comm_destroy(comm) == LNT_ERR_INVALID_USAGE &&
+                             lnt_context_destroy(context) == LNT_ERR_INVALID_USAGE;
+
+        _exit(refused ? 0 : 1);
+    }
+    RANK_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    RANK_PASS(swap_rounds(comm, plan->bytes, plan->rounds));
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(forked_child)
+{
+    plan_of_test_t plan = process_plan();
+
+    ck_assert_uint_eq(fork_ranks(2, child_body, &plan, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
 /* Wrong arguments are refused with a word, and a second context of the process does not mind. */
 static int usage_body(rank_self_t *self)
 {
@@ -302,6 +459,9 @@ static Suite *comm_suite(void)
     tcase_add_test(tcase, large_frames);
     tcase_add_test(tcase, emulated_link);
     tcase_add_loop_test(tcase, two_communicators, 0, 2);
+    tcase_add_loop_test(tcase, splits, 0, 2);
+    tcase_add_loop_test(tcase, aborts, 0, 2);
+    tcase_add_test(tcase, forked_child);
     suite_add_tcase(suite, tcase);
     return suite;
 }
