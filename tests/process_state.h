@@ -12,11 +12,12 @@
 
 static inline uint32_t count_entries(const char *folder)
 {
-    DIR     *dir = opendir(folder);
+    DIR *dir = opendir(folder);
     uint32_t count = 0;
 
     if (dir == NULL) return UINT32_MAX;
-    while (readdir(dir) != NULL) count++;
+    while (readdir(dir) != NULL)
+        count++;
     closedir(dir);
     return count;
 }
@@ -24,10 +25,10 @@ static inline uint32_t count_entries(const char *folder)
 /* Threads of the library carry its name; sanitizers have threads of their own. */
 static inline uint32_t count_threads(void)
 {
-    DIR           *dir = opendir("/proc/self/task");
+    DIR *dir = opendir("/proc/self/task");
     struct dirent *entry;
-    char           path[300], name[32];
-    uint32_t       count = 0;
+    char path[300], name[32];
+    uint32_t count = 0;
 
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         FILE *comm;
@@ -45,12 +46,13 @@ static inline uint32_t count_threads(void)
 /* Shared memory of the library: its memfds carry its name. */
 static inline uint32_t count_memfds(void)
 {
-    FILE    *maps = fopen("/proc/self/maps", "r");
-    char     line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
     uint32_t count = 0;
 
     if (maps == NULL) return UINT32_MAX;
-    while (fgets(line, sizeof(line), maps) != NULL) count += (strstr(line, "memfd:linnet") != NULL);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        count += (strstr(line, "memfd:linnet") != NULL);
     fclose(maps);
     return count;
 }
@@ -77,8 +79,8 @@ static inline bool equal_states(const process_state_t *a, const process_state_t 
 static inline bool same_state(const process_state_t *before)
 {
     const struct timespec nap = {.tv_nsec = 2000000};
-    process_state_t       now = process_state();
-    bool                  same;
+    process_state_t now = process_state();
+    bool same;
 
     for (int i = 0; i < 500 && !equal_states(&now, before); i++) {
         nanosleep(&nap, NULL);
@@ -86,9 +88,9 @@ static inline bool same_state(const process_state_t *before)
     }
     same = equal_states(&now, before);
     if (!same) {
-        fprintf(stderr, "left behind: fds %u -> %u, threads %u -> %u, memfds %u -> %u, allocations %llu -> %llu\n", before->fds, now.fds,
-                before->threads, now.threads, before->memfds, now.memfds, (unsigned long long)before->allocations,
-                (unsigned long long)now.allocations);
+        fprintf(stderr, "left behind: fds %u -> %u, threads %u -> %u, memfds %u -> %u, allocations %llu -> %llu\n",
+                before->fds, now.fds, before->threads, now.threads, before->memfds, now.memfds,
+                (unsigned long long)before->allocations, (unsigned long long)now.allocations);
     }
     return same;
 }

@@ -6,12 +6,12 @@
 #include "rank_common.h"
 
 typedef struct swap_job {
-    lnt_comm_t      *comm;
-    lnt_graph_t      graph;
-    lnt_graph_t     *list[1];
-    _Atomic uint8_t  ready[1];
-    lnt_job_t        job;
-    uint32_t         bytes, wrong;
+    lnt_comm_t *comm;
+    lnt_graph_t graph;
+    lnt_graph_t *list[1];
+    _Atomic uint8_t ready[1];
+    lnt_job_t job;
+    uint32_t bytes, wrong;
 } swap_job_t;
 
 static inline uint8_t swap_value(uint32_t src, uint32_t dst, uint64_t sequence, uint32_t i)
@@ -23,15 +23,16 @@ static inline uint8_t swap_value(uint32_t src, uint32_t dst, uint64_t sequence, 
 static inline void swap_make(lnt_graph_t *graph, uint32_t task, uint64_t peer)
 {
     swap_job_t *swap = graph->owner;
-    uint8_t    *out = lnt_graph_payload(graph, 2 * (uint32_t)peer);
+    uint8_t *out = lnt_graph_payload(graph, 2 * (uint32_t)peer);
 
     (void)task;
-    for (uint32_t i = 0; i < swap->bytes; i++) out[i] = swap_value(swap->comm->rank, (uint32_t)peer, swap->job.sequence, i);
+    for (uint32_t i = 0; i < swap->bytes; i++)
+        out[i] = swap_value(swap->comm->rank, (uint32_t)peer, swap->job.sequence, i);
 }
 
 static inline void swap_check(lnt_graph_t *graph, uint32_t task, uint64_t peer)
 {
-    swap_job_t    *swap = graph->owner;
+    swap_job_t *swap = graph->owner;
     const uint8_t *in = lnt_graph_payload(graph, 2 * (uint32_t)peer + 1);
 
     (void)task;
@@ -42,10 +43,12 @@ static inline void swap_check(lnt_graph_t *graph, uint32_t task, uint64_t peer)
 
 static inline void swap_add_peer(lnt_graph_builder_t *builder, const swap_job_t *swap, uint32_t peer)
 {
-    const uint32_t     me = swap->comm->rank;
-    lnt_frame_header_t header = {.magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION, .phase = 3, .source = me, .count = swap->bytes};
-    const uint32_t     out = lnt_graph_add_frame(builder, swap->bytes, 0), in = lnt_graph_add_frame(builder, swap->bytes, 0);
-    uint32_t           before, after;
+    const uint32_t me = swap->comm->rank;
+    lnt_frame_header_t header = {
+        .magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION, .phase = 3, .source = me, .count = swap->bytes};
+    const uint32_t out = lnt_graph_add_frame(builder, swap->bytes, 0),
+                   in = lnt_graph_add_frame(builder, swap->bytes, 0);
+    uint32_t before, after;
 
     lnt_graph_set_header(builder, out, &header);
     header.source = peer;
@@ -66,7 +69,8 @@ static inline int swap_init(swap_job_t *swap, lnt_comm_t *comm, uint32_t bytes)
 
     *swap = (swap_job_t){.comm = comm, .bytes = bytes};
     RANK_OK(lnt_graph_begin(&builder));
-    for (uint32_t peer = 0; peer < comm->n_ranks; peer++) swap_add_peer(builder, swap, peer);
+    for (uint32_t peer = 0; peer < comm->n_ranks; peer++)
+        swap_add_peer(builder, swap, peer);
     RANK_OK(lnt_graph_finish(builder, &swap->graph, NULL));
     RANK_OK(lnt_exec_reserve(comm->exec, swap->graph.n_tasks));
     swap->graph.owner = swap;

@@ -1,7 +1,7 @@
 /* Bootstrap of ranks that are threads of one process: an all-gather over shared memory with a deadline.
  *
- * A round has two halves: all put their bytes, then all take the result; the last to take opens the next round. A group that
- * failed once stays failed, with one text for all, so that nobody waits for somebody who gave up.
+ * A round has two halves: all put their bytes, then all take the result; the last to take opens the next round. A group
+ * that failed once stays failed, with one text for all, so that nobody waits for somebody who gave up.
  */
 #include "core.h"
 
@@ -15,25 +15,26 @@ enum { FAILURE_MAX = 256 };
 
 typedef struct thread_group {
     pthread_mutex_t lock;
-    pthread_cond_t  moved;
-    uint32_t        refs, n_ranks, timeout_ms;
-    uint32_t        n_put, n_take; /* ranks that put; ranks that still have to take */
-    size_t          bytes;         /* per rank, of this round */
-    uint8_t        *buffer;        /* n_ranks * bytes */
-    bool           *put;           /* [n_ranks] */
-    lnt_status_t    failure;       /* LNT_OK: sound */
-    int64_t         culprit;
-    char            cause[FAILURE_MAX];
+    pthread_cond_t moved;
+    uint32_t refs, n_ranks, timeout_ms;
+    uint32_t n_put, n_take; /* ranks that put; ranks that still have to take */
+    size_t bytes;           /* per rank, of this round */
+    uint8_t *buffer;        /* n_ranks * bytes */
+    bool *put;              /* [n_ranks] */
+    lnt_status_t failure;   /* LNT_OK: sound */
+    int64_t culprit;
+    char cause[FAILURE_MAX];
 } thread_group_t;
 
 typedef struct thread_member {
     thread_group_t *group;
-    uint32_t        rank;
+    uint32_t rank;
 } thread_member_t;
 
 /* ---- failing together; lock held ---- */
 
-static void fail_group(thread_group_t *group, lnt_status_t status, int64_t culprit, const char *format, ...) LNT_PRINTF(4, 5);
+static void fail_group(thread_group_t *group, lnt_status_t status, int64_t culprit, const char *format, ...)
+    LNT_PRINTF(4, 5);
 
 static void fail_group(thread_group_t *group, lnt_status_t status, int64_t culprit, const char *format, ...)
 {
@@ -51,13 +52,15 @@ static void fail_missing(thread_group_t *group)
 {
     uint32_t missing = 0;
 
-    while (missing + 1 < group->n_ranks && group->put[missing]) missing++;
+    while (missing + 1 < group->n_ranks && group->put[missing])
+        missing++;
     fail_group(group, LNT_ERR_TIMED_OUT, missing, "rank %u did not come within %u ms", missing, group->timeout_ms);
 }
 
 static lnt_status_t report(const thread_group_t *group)
 {
-    (void)lnt_error(group->failure, "start every rank once, in a thread of its own, with the same number of ranks", "%s", group->cause);
+    (void)lnt_error(group->failure, "start every rank once, in a thread of its own, with the same number of ranks",
+                    "%s", group->cause);
     lnt_error_mutable()->peer = group->culprit;
     return group->failure;
 }
@@ -67,7 +70,8 @@ static lnt_status_t report(const thread_group_t *group)
 static void wait_until(thread_group_t *group, const struct timespec *deadline, const uint32_t *word, uint32_t value)
 {
     while (*word != value && group->failure == LNT_OK) {
-        if (pthread_cond_timedwait(&group->moved, &group->lock, deadline) != 0 && *word != value && group->failure == LNT_OK) {
+        if (pthread_cond_timedwait(&group->moved, &group->lock, deadline) != 0 && *word != value &&
+            group->failure == LNT_OK) {
             fail_missing(group);
         }
     }
@@ -80,7 +84,8 @@ static void open_round(thread_group_t *group, size_t bytes)
     lnt_free(group->buffer);
     group->buffer = lnt_size_mul(bytes, group->n_ranks, &total) ? lnt_calloc(1, total, "bootstrap round") : NULL;
     group->bytes = bytes;
-    if (group->buffer == NULL) fail_group(group, LNT_ERR_NO_MEMORY, -1, "out of memory for the greetings of %u ranks", group->n_ranks);
+    if (group->buffer == NULL)
+        fail_group(group, LNT_ERR_NO_MEMORY, -1, "out of memory for the greetings of %u ranks", group->n_ranks);
 }
 
 static void put_bytes(thread_group_t *group, uint32_t rank, const void *input, size_t bytes)
@@ -90,8 +95,8 @@ static void put_bytes(thread_group_t *group, uint32_t rank, const void *input, s
     if (group->put[rank]) {
         fail_group(group, LNT_ERR_MISMATCH, rank, "rank %u started twice among %u ranks", rank, group->n_ranks);
     } else if (bytes != group->bytes) {
-        fail_group(group, LNT_ERR_MISMATCH, rank, "rank %u gathers %zu bytes, the first rank of the round %zu", rank, bytes,
-                   group->bytes);
+        fail_group(group, LNT_ERR_MISMATCH, rank, "rank %u gathers %zu bytes, the first rank of the round %zu", rank,
+                   bytes, group->bytes);
     } else {
         memcpy(group->buffer + rank * bytes, input, bytes);
         group->put[rank] = true;
@@ -139,8 +144,8 @@ static void run_round(thread_group_t *group, uint32_t rank, const void *input, v
 static int thread_allgather(void *arg, const void *input, void *output, size_t bytes)
 {
     const thread_member_t *member = arg;
-    thread_group_t        *group = member->group;
-    lnt_status_t           status = LNT_OK;
+    thread_group_t *group = member->group;
+    lnt_status_t status = LNT_OK;
 
     (void)pthread_mutex_lock(&group->lock);
     if (group->failure == LNT_OK) run_round(group, member->rank, input, output, bytes);
@@ -163,8 +168,8 @@ static void free_group(thread_group_t *group)
 static void thread_destroy(void *arg)
 {
     thread_member_t *member = arg;
-    thread_group_t  *group = member->group;
-    uint32_t         left;
+    thread_group_t *group = member->group;
+    uint32_t left;
 
     (void)pthread_mutex_lock(&group->lock);
     left = --group->refs;
@@ -176,7 +181,7 @@ static void thread_destroy(void *arg)
 static lnt_status_t create_group(uint32_t n_ranks, uint32_t timeout_ms, thread_group_t **group_p)
 {
     pthread_condattr_t attributes;
-    thread_group_t    *group = lnt_calloc(1, sizeof(*group), "thread bootstrap");
+    thread_group_t *group = lnt_calloc(1, sizeof(*group), "thread bootstrap");
 
     if (group == NULL) return LNT_ERR_NO_MEMORY;
     (void)pthread_condattr_init(&attributes);
@@ -207,8 +212,8 @@ static lnt_status_t create_members(thread_group_t *group, thread_member_t **memb
 
 lnt_status_t lnt_bootstrap_threads(uint32_t n_ranks, uint32_t timeout_ms, lnt_bootstrap_t *bootstraps)
 {
-    lnt_status_t      status;
-    thread_group_t   *group;
+    lnt_status_t status;
+    thread_group_t *group;
     thread_member_t **members;
 
     LNT_CHECK_ARG(n_ranks >= 1 && timeout_ms >= 1 && bootstraps != NULL);
@@ -226,7 +231,8 @@ lnt_status_t lnt_bootstrap_threads(uint32_t n_ranks, uint32_t timeout_ms, lnt_bo
     }
     goto out;
 err_free:
-    for (uint32_t rank = 0; rank < n_ranks; rank++) lnt_free(members[rank]);
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        lnt_free(members[rank]);
     free_group(group);
 out:
     lnt_free(members);

@@ -1,8 +1,8 @@
 /* Creation and destruction of communicators.
  *
  * Creation is one all-gather of greetings, then only the mesh: connect, vote, exchange of the transports' offers, vote.
- * Between two votes a rank does its own part and carries its status to the next one, so that every rank learns of a failure
- * and who had it. Clean-up communicates with nobody: closing the sockets is what the others see.
+ * Between two votes a rank does its own part and carries its status to the next one, so that every rank learns of a
+ * failure and who had it. Clean-up communicates with nobody: closing the sockets is what the others see.
  */
 #include "comm_net.h"
 
@@ -21,7 +21,8 @@ static void fill_greeting(lnt_comm_t *comm, const lnt_comm_settings_t *settings,
 
     if (status >= 0) status = lnt_mesh_open(&greeting->id, comm->context->config.socket_ifname, &comm->mesh);
     greeting->status = (int32_t)status;
-    if (status < 0) snprintf(greeting->cause, sizeof(greeting->cause), "%.*s", LNT_GREETING_CAUSE_MAX - 1, lnt_last_error()->cause);
+    if (status < 0)
+        snprintf(greeting->cause, sizeof(greeting->cause), "%.*s", LNT_GREETING_CAUSE_MAX - 1, lnt_last_error()->cause);
 }
 
 /* Suppliers of this library return their status and leave a record that says more. */
@@ -30,19 +31,19 @@ static lnt_status_t bootstrap_failed(int returned)
     const lnt_error_info_t last = *lnt_last_error();
 
     if (last.status >= 0 || returned != (int)last.status) {
-        return lnt_error(LNT_ERR_BOOTSTRAP, "look at the all-gather the program supplied", "the bootstrap's all-gather returned %d",
-                         returned);
+        return lnt_error(LNT_ERR_BOOTSTRAP, "look at the all-gather the program supplied",
+                         "the bootstrap's all-gather returned %d", returned);
     }
     (void)lnt_error(LNT_ERR_BOOTSTRAP, last.cure, "the bootstrap's all-gather failed: %.300s", last.cause);
     lnt_error_mutable()->peer = last.peer;
     return LNT_ERR_BOOTSTRAP;
 }
 
-static lnt_status_t gather_greetings(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, const lnt_comm_settings_t *settings,
-                                  lnt_greeting_t *greetings)
+static lnt_status_t gather_greetings(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap,
+                                     const lnt_comm_settings_t *settings, lnt_greeting_t *greetings)
 {
     lnt_greeting_t mine = {.status = LNT_OK};
-    int         returned;
+    int returned;
 
     fill_greeting(comm, settings, &mine);
     returned = bootstrap->allgather(bootstrap->arg, &mine, greetings, sizeof(mine));
@@ -57,7 +58,8 @@ static lnt_status_t greet(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, co
 
     comm->peers = lnt_calloc(comm->n_ranks, sizeof(*comm->peers), "peers");
     if (greetings != NULL && comm->peers != NULL) status = gather_greetings(comm, bootstrap, settings, greetings);
-    for (uint32_t i = 0; status >= 0 && i < comm->n_ranks; i++) comm->peers[i] = greetings[i].id;
+    for (uint32_t i = 0; status >= 0 && i < comm->n_ranks; i++)
+        comm->peers[i] = greetings[i].id;
     lnt_free(greetings);
     return status;
 }
@@ -67,12 +69,14 @@ static lnt_status_t greet(lnt_comm_t *comm, const lnt_bootstrap_t *bootstrap, co
 static lnt_status_t create_topologies(lnt_comm_t *comm)
 {
     lnt_status_t status;
-    uint64_t    *labels = lnt_calloc(comm->n_ranks, sizeof(*labels), "node labels");
+    uint64_t *labels = lnt_calloc(comm->n_ranks, sizeof(*labels), "node labels");
 
     if (labels == NULL) return LNT_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < comm->n_ranks; i++) labels[i] = comm->peers[i].node_label;
+    for (uint32_t i = 0; i < comm->n_ranks; i++)
+        labels[i] = comm->peers[i].node_label;
     LNT_TRY_GOTO(status, lnt_topo_create(labels, comm->n_ranks, &comm->topo), out);
-    for (uint32_t i = 0; i < comm->n_ranks; i++) labels[i] = i;
+    for (uint32_t i = 0; i < comm->n_ranks; i++)
+        labels[i] = i;
     status = lnt_topo_create(labels, comm->n_ranks, &comm->flat);
 out:
     lnt_free(labels);
@@ -90,7 +94,8 @@ static void avoid_crowding(const lnt_comm_t *comm)
 {
     uint32_t local = 0;
 
-    for (uint32_t i = 0; i < comm->n_ranks; i++) local += (comm->peers[i].host_hash == comm->peers[comm->rank].host_hash);
+    for (uint32_t i = 0; i < comm->n_ranks; i++)
+        local += (comm->peers[i].host_hash == comm->peers[comm->rank].host_hash);
     if (2 * local > lnt_cpu_count()) lnt_progress_crowded(comm->context->progress);
 }
 
@@ -108,7 +113,7 @@ static lnt_status_t open_pace(lnt_comm_t *comm, const lnt_comm_settings_t *setti
 static lnt_status_t connect_all(lnt_comm_t *comm, const lnt_comm_settings_t *settings)
 {
     const uint32_t timeout_ms = comm->context->config.init_timeout_ms;
-    lnt_status_t   mine = prepare(comm);
+    lnt_status_t mine = prepare(comm);
 
     if (mine >= 0) {
         LNT_TRY(lnt_mesh_connect(comm->mesh, comm->peers, timeout_ms));
@@ -136,11 +141,11 @@ static void release(lnt_comm_t *comm, uint32_t linger_ms)
     lnt_free(comm);
 }
 
-lnt_status_t lnt_comm_build(lnt_context_t *context, const lnt_bootstrap_t *bootstrap, const lnt_comm_settings_t *settings,
-                            lnt_comm_t **comm_p)
+lnt_status_t lnt_comm_build(lnt_context_t *context, const lnt_bootstrap_t *bootstrap,
+                            const lnt_comm_settings_t *settings, lnt_comm_t **comm_p)
 {
     lnt_status_t status;
-    lnt_comm_t  *comm = lnt_calloc(1, sizeof(*comm), "communicator");
+    lnt_comm_t *comm = lnt_calloc(1, sizeof(*comm), "communicator");
 
     if (comm == NULL) return LNT_ERR_NO_MEMORY;
     comm->context = context;
@@ -183,7 +188,7 @@ static lnt_status_t check_params(const lnt_comm_params_t *params)
 lnt_status_t lnt_comm_create(lnt_context_t *context, const lnt_comm_params_t *params, lnt_comm_t **comm_p)
 {
     const lnt_core_config_t *config;
-    lnt_comm_settings_t      settings;
+    lnt_comm_settings_t settings;
 
     LNT_TRY(lnt_context_enter(context));
     LNT_CHECK_ARG(comm_p != NULL);
@@ -218,8 +223,8 @@ lnt_status_t lnt_comm_destroy(lnt_comm_t *comm)
     if (comm == NULL) return LNT_OK;
     LNT_TRY(lnt_comm_check_owner(comm));
     if (comm->n_objects != 0) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "destroy them first", "the communicator still has %u plans and requests",
-                         comm->n_objects);
+        return lnt_error(LNT_ERR_INVALID_USAGE, "destroy them first",
+                         "the communicator still has %u plans and requests", comm->n_objects);
     }
     context = comm->context;
     lnt_net_stop(comm);

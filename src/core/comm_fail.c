@@ -1,7 +1,7 @@
 /* How a communicator fails: once, with one record that names the same culprit on all ranks.
  *
- * The mesh decides which record wins; this file keeps it, and holds back what a broken channel alone would say, since the
- * mesh usually knows within moments whose process is gone.
+ * The mesh decides which record wins; this file keeps it, and holds back what a broken channel alone would say, since
+ * the mesh usually knows within moments whose process is gone.
  */
 #include "comm_net.h"
 
@@ -17,8 +17,8 @@ void lnt_comm_on_failure(void *arg, const lnt_error_info_t *record)
     comm->record = *record;
     comm->record.rank = comm->rank;
     lnt_log(comm->context->logger, LNT_LOG_ERROR, LNT_SUB_FAULT, "communicator failed: %s, rank %lld: %s%s%s",
-            lnt_status_string(record->status), (long long)record->peer, record->cause, (record->cure[0] != '\0') ? "; cure: " : "",
-            record->cure);
+            lnt_status_string(record->status), (long long)record->peer, record->cause,
+            (record->cure[0] != '\0') ? "; cure: " : "", record->cure);
     atomic_store_explicit(&comm->failed, (uint32_t) - (int32_t)record->status, memory_order_release);
 }
 
@@ -42,15 +42,15 @@ void lnt_comm_channel_broken(lnt_comm_t *comm, uint32_t peer, const char *why)
 
 void lnt_comm_check_broken(lnt_comm_t *comm)
 {
-    lnt_comm_net_t  *net = comm->net;
+    lnt_comm_net_t *net = comm->net;
     lnt_error_info_t record;
-    lnt_stall_t      stall;
+    lnt_stall_t stall;
 
     if (net->broken_peer < 0 || lnt_comm_has_failed(comm) || lnt_now_ns() - net->broken_ns < BROKEN_GRACE_NS) return;
     lnt_exec_stall(comm->exec, &stall);
     if (net->in_flight == 0 && (!stall.running || stall.own)) return; /* the peer took its leave; nobody needs it */
-    lnt_error_fill(&record, LNT_ERR_PEER_LOST, NULL, "the data channel to rank %lld broke: %s", (long long)net->broken_peer,
-                   net->broken_why);
+    lnt_error_fill(&record, LNT_ERR_PEER_LOST, NULL, "the data channel to rank %lld broke: %s",
+                   (long long)net->broken_peer, net->broken_why);
     record.peer = net->broken_peer;
     lnt_comm_report(comm, &record);
 }

@@ -22,12 +22,13 @@ static lnt_status_t fill_random(void *out, size_t bytes)
     return LNT_OK;
 }
 
-/* The same for all contexts of a process, and for no other: a random word of the program image, mixed with what a fork changes. */
+/* The same for all contexts of a process, and for no other: a random word of the program image, mixed with what a fork
+ * changes. */
 static lnt_status_t process_cookie(uint64_t *cookie_p)
 {
     static _Atomic uint64_t word;
-    uint64_t                fresh, expected = 0;
-    struct stat             pid_namespace;
+    uint64_t fresh, expected = 0;
+    struct stat pid_namespace;
 
     LNT_TRY(fill_random(&fresh, sizeof(fresh)));
     fresh |= 1;
@@ -55,10 +56,11 @@ static lnt_status_t fill_place(const lnt_comm_settings_t *settings, lnt_peer_id_
     return LNT_OK;
 }
 
-lnt_status_t lnt_greeting_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks, lnt_greeting_t *greeting)
+lnt_status_t lnt_greeting_fill(const lnt_comm_settings_t *settings, uint32_t rank, uint32_t n_ranks,
+                               lnt_greeting_t *greeting)
 {
     lnt_peer_id_t *id = &greeting->id;
-    uint64_t       emulate_bits;
+    uint64_t emulate_bits;
 
     id->magic = GREETING_MAGIC;
     id->library_version = LINNET_VERSION;
@@ -89,21 +91,25 @@ static lnt_status_t check_identity(const lnt_greeting_t *greetings, uint32_t i, 
 
     if (id->magic != GREETING_MAGIC) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "start the same program with the same library on all ranks",
-                               "what rank %u sent through the bootstrap is not a greeting of this library", i), i);
+                               "what rank %u sent through the bootstrap is not a greeting of this library", i),
+                     i);
     }
     if (id->library_version != greetings[0].id.library_version) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "use the same library on all ranks",
                                "rank 0 has library version %u, rank %u has %u", greetings[0].id.library_version, i,
-                               id->library_version), i);
+                               id->library_version),
+                     i);
     }
     if (id->n_ranks != n_ranks) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "start all ranks with the same number of ranks",
-                               "the bootstrap gathered %u ranks, rank %u believes in %u", n_ranks, i, id->n_ranks), i);
+                               "the bootstrap gathered %u ranks, rank %u believes in %u", n_ranks, i, id->n_ranks),
+                     i);
     }
     if (id->rank != i) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "give every process a rank of its own, and gather in rank order",
                                "place %u of the bootstrap's all-gather holds the greeting of rank %u (pid %u on %s)", i,
-                               id->rank, id->pid, id->host), i);
+                               id->rank, id->pid, id->host),
+                     i);
     }
     return LNT_OK;
 }
@@ -113,16 +119,19 @@ static lnt_status_t check_settings(const lnt_greeting_t *greetings, uint32_t i)
     if (greetings[i].timeout_ms != greetings[0].timeout_ms) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "set the same LINNET_TIMEOUT (timeout_ms) on all ranks",
                                "rank 0 has a progress timeout of %u ms, rank %u of %u ms", greetings[0].timeout_ms, i,
-                               greetings[i].timeout_ms), i);
+                               greetings[i].timeout_ms),
+                     i);
     }
     if (memcmp(&greetings[i].emulate_gbps, &greetings[0].emulate_gbps, sizeof(double)) != 0) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "set the same LINNET_EMULATE_GBPS (emulate_gbps) on all ranks",
-                               "rank 0 emulates a link of %g Gbit/s, rank %u of %g Gbit/s", greetings[0].emulate_gbps, i,
-                               greetings[i].emulate_gbps), i);
+                               "rank 0 emulates a link of %g Gbit/s, rank %u of %g Gbit/s", greetings[0].emulate_gbps,
+                               i, greetings[i].emulate_gbps),
+                     i);
     }
     if (greetings[i].id.settings_hash != greetings[0].id.settings_hash) {
         return blame(lnt_error(LNT_ERR_MISMATCH, "use the same library and settings on all ranks",
-                               "rank 0 and rank %u have different settings", i), i);
+                               "rank 0 and rank %u have different settings", i),
+                     i);
     }
     return LNT_OK;
 }
@@ -132,10 +141,14 @@ static lnt_status_t check_nodes(const lnt_greeting_t *greetings, uint32_t i)
 {
     if (greetings[i].emulate_gbps <= 0) return LNT_OK;
     for (uint32_t j = 0; j < i; j++) {
-        if (greetings[j].id.node_label == greetings[i].id.node_label && greetings[j].id.host_hash != greetings[i].id.host_hash) {
-            return blame(lnt_error(LNT_ERR_UNSUPPORTED, "give ranks of different hosts different nodes, or switch LINNET_EMULATE_GBPS off",
-                                   "rank %u on %s and rank %u on %s share a node, but an emulated link cannot span hosts", j,
-                                   greetings[j].id.host, i, greetings[i].id.host), i);
+        if (greetings[j].id.node_label == greetings[i].id.node_label &&
+            greetings[j].id.host_hash != greetings[i].id.host_hash) {
+            return blame(
+                lnt_error(LNT_ERR_UNSUPPORTED,
+                          "give ranks of different hosts different nodes, or switch LINNET_EMULATE_GBPS off",
+                          "rank %u on %s and rank %u on %s share a node, but an emulated link cannot span hosts", j,
+                          greetings[j].id.host, i, greetings[i].id.host),
+                i);
         }
     }
     return LNT_OK;
@@ -143,12 +156,15 @@ static lnt_status_t check_nodes(const lnt_greeting_t *greetings, uint32_t i)
 
 lnt_status_t lnt_greeting_check(const lnt_greeting_t *greetings, uint32_t rank, uint32_t n_ranks)
 {
-    for (uint32_t i = 0; i < n_ranks; i++) LNT_TRY(check_identity(greetings, i, n_ranks));
-    if (greetings[rank].status < 0) return (lnt_status_t)greetings[rank].status; /* its own error is this thread's last one */
+    for (uint32_t i = 0; i < n_ranks; i++)
+        LNT_TRY(check_identity(greetings, i, n_ranks));
+    if (greetings[rank].status < 0)
+        return (lnt_status_t)greetings[rank].status; /* its own error is this thread's last one */
     for (uint32_t i = 0; i < n_ranks; i++) {
         if (greetings[i].status < 0) {
             return blame(lnt_error((lnt_status_t)greetings[i].status, NULL, "rank %u cannot take part: %.*s", i,
-                                   LNT_GREETING_CAUSE_MAX, greetings[i].cause), i);
+                                   LNT_GREETING_CAUSE_MAX, greetings[i].cause),
+                         i);
         }
         LNT_TRY(check_settings(greetings, i));
         LNT_TRY(check_nodes(greetings, i));

@@ -1,7 +1,7 @@
 /* The communicator's data side: opens the transports its routes need, connects them to the executor and moves them.
  *
- * The executor knows one sink and one send function; this file sits between. When the communicator fails, transports are
- * closed *before* the executor ends its jobs: from the moment a job is done its memory belongs to the caller again.
+ * The executor knows one sink and one send function; this file sits between. When the communicator fails, transports
+ * are closed *before* the executor ends its jobs: from the moment a job is done its memory belongs to the caller again.
  */
 #include "comm_net.h"
 
@@ -14,7 +14,7 @@ enum { MESH_EVERY_TURNS = 16, PACED_POLL_NS = 200000 };
 static void send_frame(void *arg, lnt_send_t *send)
 {
     lnt_comm_net_t *net = arg;
-    lnt_channel_t     *channel = &net->channels[net->row_of[send->peer]];
+    lnt_channel_t *channel = &net->channels[net->row_of[send->peer]];
 
     if (channel->transport == NULL) return; /* failed: the executor is about to hear it */
     net->in_flight++;
@@ -37,7 +37,7 @@ static void exec_failed(void *arg, const lnt_error_info_t *record)
 static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_t *header, void **body_p)
 {
     lnt_comm_net_t *net = arg;
-    lnt_status_t    status;
+    lnt_status_t status;
 
     if (lnt_comm_has_failed(net->comm)) return LNT_IN_PROGRESS; /* keep it: the channel is closed in a moment */
     status = net->exec_sink.locate(net->exec_sink.arg, src, header, body_p);
@@ -78,7 +78,7 @@ static void settle(lnt_comm_t *comm)
 static bool move_data(lnt_comm_t *comm)
 {
     lnt_comm_net_t *net = comm->net;
-    bool            moved = false;
+    bool moved = false;
 
     for (size_t i = 0; i < net->n_channels; i++) {
         if (net->channels[i].transport != NULL) moved |= net->channels[i].ops->progress(net->channels[i].transport);
@@ -90,9 +90,9 @@ static bool move_data(lnt_comm_t *comm)
 
 static bool item_progress(void *arg, bool woken)
 {
-    lnt_comm_t     *comm = arg;
+    lnt_comm_t *comm = arg;
     lnt_comm_net_t *net = comm->net;
-    bool            moved = false;
+    bool moved = false;
 
     if (woken || net->turns++ % MESH_EVERY_TURNS == 0) moved |= lnt_mesh_progress(comm->mesh);
     if (!lnt_comm_has_failed(comm)) {
@@ -110,7 +110,7 @@ static bool item_progress(void *arg, bool woken)
 static bool item_arm(void *arg)
 {
     lnt_comm_t *comm = arg;
-    bool        quiet = !lnt_mesh_progress(comm->mesh);
+    bool quiet = !lnt_mesh_progress(comm->mesh);
 
     for (size_t i = 0; i < comm->net->n_channels; i++) {
         lnt_channel_t *channel = &comm->net->channels[i];
@@ -133,13 +133,14 @@ static void item_disarm(void *arg)
 
 static uint64_t item_max_sleep_ns(void *arg)
 {
-    lnt_comm_t     *comm = arg;
+    lnt_comm_t *comm = arg;
     lnt_comm_net_t *net = comm->net;
-    uint64_t        sleep_ns = lnt_watch_sleep_ns(comm), paced_ns;
+    uint64_t sleep_ns = lnt_watch_sleep_ns(comm), paced_ns;
 
     if (net->in_flight == 0 || net->pace == NULL || lnt_comm_has_failed(comm)) return sleep_ns;
     paced_ns = lnt_pacer_wait_ns(lnt_pace_pacer(net->pace));
-    if (paced_ns < PACED_POLL_NS) paced_ns = PACED_POLL_NS; /* the channel is free: something else holds the frames back */
+    if (paced_ns < PACED_POLL_NS)
+        paced_ns = PACED_POLL_NS; /* the channel is free: something else holds the frames back */
     return (paced_ns < sleep_ns) ? paced_ns : sleep_ns;
 }
 
@@ -156,8 +157,8 @@ static lnt_status_t alloc_tables(lnt_comm_net_t *net, uint32_t n_ranks)
 
 static lnt_status_t fill_channels(lnt_comm_t *comm)
 {
-    lnt_comm_net_t                   *net = comm->net;
-    size_t                            n_rows;
+    lnt_comm_net_t *net = comm->net;
+    size_t n_rows;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
 
     for (size_t r = 0; r < n_rows; r++) {
@@ -196,8 +197,11 @@ lnt_status_t lnt_net_create(lnt_comm_t *comm, const lnt_peer_id_t *peers)
     comm->net = net; /* lnt_net_destroy releases what is there */
     net->comm = comm;
     net->broken_peer = -1;
-    net->item = (lnt_progress_item_t){
-        .arg = comm, .progress = item_progress, .arm = item_arm, .disarm = item_disarm, .max_sleep_ns = item_max_sleep_ns};
+    net->item = (lnt_progress_item_t){.arg = comm,
+                                      .progress = item_progress,
+                                      .arm = item_arm,
+                                      .disarm = item_disarm,
+                                      .max_sleep_ns = item_max_sleep_ns};
     LNT_TRY(alloc_tables(net, comm->n_ranks));
     LNT_TRY(lnt_route_choose(peers, comm->rank, comm->n_ranks, net->row_of));
     LNT_TRY(fill_channels(comm));
@@ -206,7 +210,7 @@ lnt_status_t lnt_net_create(lnt_comm_t *comm, const lnt_peer_id_t *peers)
 
 static lnt_status_t open_channel(lnt_comm_t *comm, lnt_channel_t *channel)
 {
-    const lnt_comm_net_t        *net = comm->net;
+    const lnt_comm_net_t *net = comm->net;
     const lnt_transport_params_t params = {
         .rank = comm->rank,
         .n_ranks = comm->n_ranks,
@@ -217,7 +221,11 @@ static lnt_status_t open_channel(lnt_comm_t *comm, lnt_channel_t *channel)
         .doorbell = lnt_progress_doorbell(comm->context->progress),
         .ring_bytes = comm->context->config.ring_bytes,
         .net_devices = comm->context->config.net_devices,
-        .sink = {.arg = comm->net, .locate = sink_locate, .arrived = sink_arrived, .sent = sink_sent, .broken = sink_broken},
+        .sink = {.arg = comm->net,
+                 .locate = sink_locate,
+                 .arrived = sink_arrived,
+                 .sent = sink_sent,
+                 .broken = sink_broken},
         .wire_bytes = comm->wire_bytes,
         .logger = comm->context->logger,
     };
@@ -238,7 +246,7 @@ lnt_status_t lnt_net_open(lnt_comm_t *comm)
 static lnt_status_t put_offer(void *arg, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p)
 {
     const lnt_comm_net_t *net = arg;
-    const lnt_channel_t     *channel = &net->channels[net->row_of[peer]];
+    const lnt_channel_t *channel = &net->channels[net->row_of[peer]];
 
     return channel->ops->offer(channel->transport, peer, buffer, bytes_p, fds, n_fds_p);
 }
@@ -246,7 +254,7 @@ static lnt_status_t put_offer(void *arg, uint32_t peer, void *buffer, size_t *by
 static lnt_status_t take_offer(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds, size_t n_fds)
 {
     const lnt_comm_net_t *net = arg;
-    const lnt_channel_t     *channel = &net->channels[net->row_of[peer]];
+    const lnt_channel_t *channel = &net->channels[net->row_of[peer]];
 
     return channel->ops->accept(channel->transport, peer, buffer, bytes, fds, n_fds);
 }
@@ -267,7 +275,7 @@ static lnt_status_t watch_descriptors(lnt_comm_t *comm)
     LNT_TRY(lnt_progress_watch_fd(progress, lnt_mesh_fd(comm->mesh)));
     for (size_t i = 0; i < comm->net->n_channels; i++) {
         lnt_channel_t *channel = &comm->net->channels[i];
-        const int   fd = (channel->transport != NULL) ? channel->ops->event_fd(channel->transport) : -1;
+        const int fd = (channel->transport != NULL) ? channel->ops->event_fd(channel->transport) : -1;
 
         if (fd < 0) continue;
         LNT_TRY(lnt_progress_watch_fd(progress, fd));
@@ -309,7 +317,8 @@ void lnt_net_destroy(lnt_comm_t *comm)
     if (net == NULL) return;
     if (net->channels != NULL) {
         lnt_net_close(comm);
-        for (size_t i = 0; i < net->n_channels; i++) lnt_free(net->channels[i].use);
+        for (size_t i = 0; i < net->n_channels; i++)
+            lnt_free(net->channels[i].use);
     }
     lnt_pace_drop(net->pace);
     lnt_comm_cache_destroy(comm); /* channels are closed: nobody holds frames of requests any more */

@@ -1,7 +1,7 @@
 /* The emulated link: one token bucket per played node, in memory that the node's ranks share.
  *
- * The first rank of a node makes a memfd and passes it over the mesh; threads of one process are no special case. The memory
- * outlives its communicator as long as a split of it uses the same link.
+ * The first rank of a node makes a memfd and passes it over the mesh; threads of one process are no special case. The
+ * memory outlives its communicator as long as a split of it uses the same link.
  */
 #include "comm_net.h"
 
@@ -14,15 +14,15 @@ enum { BURST_BYTES = 65536 };
 
 struct lnt_pace {
     _Atomic uint32_t refs;
-    int              fd; /* only while the memory is handed round */
-    void            *memory;
-    lnt_pacer_t     *pacer;
+    int fd; /* only while the memory is handed round */
+    void *memory;
+    lnt_pacer_t *pacer;
 };
 
 /* Arguments of the mesh's exchange. */
 typedef struct pace_setup {
     const lnt_comm_t *comm;
-    lnt_pace_t       *pace;
+    lnt_pace_t *pace;
 } pace_setup_t;
 
 static uint32_t leader_of(const lnt_comm_t *comm, uint32_t rank)
@@ -56,7 +56,7 @@ static lnt_status_t make_memory(lnt_pace_t *pace)
 static lnt_status_t put_memory(void *arg, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p)
 {
     const pace_setup_t *setup = arg;
-    const uint32_t      rank = setup->comm->rank;
+    const uint32_t rank = setup->comm->rank;
 
     (void)buffer;
     *bytes_p = 0;
@@ -68,26 +68,29 @@ static lnt_status_t put_memory(void *arg, uint32_t peer, void *buffer, size_t *b
     return LNT_OK;
 }
 
-static lnt_status_t take_memory(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds, size_t n_fds)
+static lnt_status_t take_memory(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds,
+                                size_t n_fds)
 {
     const pace_setup_t *setup = arg;
-    lnt_status_t        status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     (void)buffer;
     (void)bytes;
     if (peer == leader_of(setup->comm, setup->comm->rank)) {
-        status = (n_fds == 1) ? map_memory(setup->pace, fds[0])
-                              : lnt_error(LNT_ERR_INTERNAL, NULL, "rank %u passed no memory for the emulated link", peer);
+        status = (n_fds == 1)
+                     ? map_memory(setup->pace, fds[0])
+                     : lnt_error(LNT_ERR_INTERNAL, NULL, "rank %u passed no memory for the emulated link", peer);
     }
-    for (size_t i = 0; i < n_fds; i++) (void)close(fds[i]);
+    for (size_t i = 0; i < n_fds; i++)
+        (void)close(fds[i]);
     return status;
 }
 
 static lnt_status_t share_memory(lnt_comm_t *comm, lnt_pace_t *pace, uint32_t timeout_ms)
 {
-    pace_setup_t           setup = {comm, pace};
+    pace_setup_t setup = {comm, pace};
     const lnt_mesh_setup_t exchange = {.arg = &setup, .out = put_memory, .in = take_memory};
-    lnt_status_t           mine = LNT_OK;
+    lnt_status_t mine = LNT_OK;
 
     if (leader_of(comm, comm->rank) == comm->rank) mine = make_memory(pace);
     LNT_TRY(lnt_mesh_vote(comm->mesh, mine, timeout_ms));
@@ -98,7 +101,7 @@ static lnt_status_t share_memory(lnt_comm_t *comm, lnt_pace_t *pace, uint32_t ti
 lnt_status_t lnt_pace_create(lnt_comm_t *comm, uint32_t timeout_ms, lnt_pace_t **pace_p)
 {
     lnt_status_t status;
-    lnt_pace_t  *pace = lnt_calloc(1, sizeof(*pace), "emulated link");
+    lnt_pace_t *pace = lnt_calloc(1, sizeof(*pace), "emulated link");
 
     if (pace == NULL) return LNT_ERR_NO_MEMORY;
     atomic_store(&pace->refs, 1);

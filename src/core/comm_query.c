@@ -8,7 +8,7 @@
 static void level_name(const lnt_comm_t *comm, uint8_t inter, char *out, size_t size)
 {
     const lnt_comm_net_t *net = comm->net;
-    size_t                used = 0;
+    size_t used = 0;
 
     snprintf(out, size, "-");
     for (size_t i = 0; i < net->n_channels; i++) {
@@ -82,7 +82,8 @@ lnt_status_t lnt_comm_get_stats(lnt_comm_t *comm, lnt_comm_stats_t *stats_p, boo
 /* A job ends with its own result or, when the communicator failed, with the record every rank has. */
 static lnt_status_t job_status(const lnt_comm_t *comm, const lnt_job_t *job)
 {
-    if (job->status < 0 && atomic_load_explicit(&comm->failed, memory_order_acquire) != 0) return lnt_error_restore(&comm->record);
+    if (job->status < 0 && atomic_load_explicit(&comm->failed, memory_order_acquire) != 0)
+        return lnt_error_restore(&comm->record);
     return job->status;
 }
 

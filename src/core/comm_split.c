@@ -9,17 +9,17 @@
 #include <string.h>
 
 typedef struct split_entry {
-    int64_t  color, key;
+    int64_t color, key;
     uint32_t rank; /* in the parent */
-    int32_t  status;
+    int32_t status;
 } split_entry_t;
 
 typedef struct split {
-    lnt_comm_t    *parent;
+    lnt_comm_t *parent;
     split_entry_t *entries; /* [n_ranks of the parent] */
-    uint32_t      *members; /* parent ranks in the child's order */
-    uint32_t       n_members, rank;
-    uint8_t       *all; /* output of the parent's gather: n_ranks greetings */
+    uint32_t *members;      /* parent ranks in the child's order */
+    uint32_t n_members, rank;
+    uint8_t *all; /* output of the parent's gather: n_ranks greetings */
 } split_t;
 
 static int by_key(const void *a, const void *b)
@@ -34,11 +34,12 @@ static int by_key(const void *a, const void *b)
 static int gather_members(void *arg, const void *input, void *output, size_t bytes)
 {
     const split_t *split = arg;
-    uint8_t       *out = output;
-    lnt_status_t   status = lnt_comm_gather_small(split->parent, input, split->all, bytes);
+    uint8_t *out = output;
+    lnt_status_t status = lnt_comm_gather_small(split->parent, input, split->all, bytes);
 
     if (status < 0) return (int)status;
-    for (uint32_t i = 0; i < split->n_members; i++) memcpy(out + i * bytes, split->all + split->members[i] * bytes, bytes);
+    for (uint32_t i = 0; i < split->n_members; i++)
+        memcpy(out + i * bytes, split->all + split->members[i] * bytes, bytes);
     return 0;
 }
 
@@ -60,7 +61,7 @@ static void free_split(split_t *split)
 
 static lnt_status_t gather_colors(split_t *split, int64_t color, int64_t key)
 {
-    const uint32_t      n_ranks = split->parent->n_ranks;
+    const uint32_t n_ranks = split->parent->n_ranks;
     const split_entry_t mine = {.color = color, .key = key, .rank = split->parent->rank};
 
     LNT_TRY(lnt_comm_gather_small(split->parent, &mine, split->entries, sizeof(mine)));
@@ -75,12 +76,12 @@ static lnt_status_t gather_colors(split_t *split, int64_t color, int64_t key)
 
 static lnt_status_t build_child(split_t *split, lnt_comm_t **comm_p)
 {
-    const lnt_comm_t         *parent = split->parent;
-    const lnt_bootstrap_t     bootstrap = {.struct_size = sizeof(bootstrap),
-                                           .rank = split->rank,
-                                           .n_ranks = split->n_members,
-                                           .allgather = gather_members,
-                                           .arg = split};
+    const lnt_comm_t *parent = split->parent;
+    const lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap),
+                                       .rank = split->rank,
+                                       .n_ranks = split->n_members,
+                                       .allgather = gather_members,
+                                       .arg = split};
     const lnt_comm_settings_t settings = {.node_label = parent->peers[parent->rank].node_label,
                                           .usable = parent->peers[parent->rank].transports,
                                           .timeout_ms = parent->timeout_ms,
@@ -101,8 +102,8 @@ static lnt_status_t stand_by(split_t *split)
 lnt_status_t lnt_comm_split(lnt_comm_t *comm, int64_t color, int64_t key, lnt_comm_t **comm_p)
 {
     lnt_status_t status;
-    split_t      split = {.parent = NULL};
-    lnt_comm_t  *child = NULL;
+    split_t split = {.parent = NULL};
+    lnt_comm_t *child = NULL;
 
     LNT_TRY(lnt_comm_enter(comm));
     LNT_CHECK_ARG(comm_p != NULL);

@@ -1,15 +1,16 @@
 /* Watches for communicators that wait too long: the stall message, the waiting-for edges and the time-out.
  *
- * The clock counts only time in which this thread could run, in slices: a rank that was stopped (SIGSTOP, a suspended host)
- * wakes with at most one slice on its clock and hears first, over the mesh, what the others decided about it. Waiting for
- * this rank's own caller is not counted: others judge that.
+ * The clock counts only time in which this thread could run, in slices: a rank that was stopped (SIGSTOP, a suspended
+ * host) wakes with at most one slice on its clock and hears first, over the mesh, what the others decided about it.
+ * Waiting for this rank's own caller is not counted: others judge that.
  */
 #include "comm_net.h"
 
 static const uint64_t NS_PER_MS = 1000000;
-static const uint64_t SLICE_NS = 100000000;       /* longest sleep while a job waits, and most that one look can add */
-static const uint64_t LOOK_NS = 20000000;         /* shortest time between two looks */
-static const uint64_t EDGE_AFTER_NS = 1000000000; /* tell the peers whom this rank waits for after this, or timeout / 4 */
+static const uint64_t SLICE_NS = 100000000; /* longest sleep while a job waits, and most that one look can add */
+static const uint64_t LOOK_NS = 20000000;   /* shortest time between two looks */
+static const uint64_t EDGE_AFTER_NS =
+    1000000000; /* tell the peers whom this rank waits for after this, or timeout / 4 */
 
 static uint64_t timeout_ns(const lnt_comm_t *comm)
 {
@@ -49,8 +50,8 @@ void lnt_watch_moved(lnt_comm_t *comm)
 
 static void time_out(lnt_comm_t *comm, const lnt_stall_t *stall)
 {
-    const int64_t    end = lnt_mesh_culprit(comm->mesh, stall->peer);
-    const int64_t    culprit = (end >= 0) ? end : stall->peer;
+    const int64_t end = lnt_mesh_culprit(comm->mesh, stall->peer);
+    const int64_t culprit = (end >= 0) ? end : stall->peer;
     lnt_error_info_t record;
 
     lnt_error_fill(&record, LNT_ERR_TIMED_OUT, "look why that rank stands still, or raise LINNET_TIMEOUT",
@@ -63,7 +64,7 @@ static void time_out(lnt_comm_t *comm, const lnt_stall_t *stall)
 
 static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
 {
-    lnt_comm_watch_t   *watch = &comm->net->watch;
+    lnt_comm_watch_t *watch = &comm->net->watch;
     const uint64_t waited_ms = watch->waited_ns / NS_PER_MS;
 
     if (watch->waited_ns >= edge_after_ns(comm)) {
@@ -80,10 +81,10 @@ static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
 
 static void look(lnt_comm_t *comm, uint64_t now_ns)
 {
-    lnt_comm_watch_t   *watch = &comm->net->watch;
+    lnt_comm_watch_t *watch = &comm->net->watch;
     const uint64_t passed_ns = now_ns - watch->tick_ns;
-    const bool     was_running = watch->running;
-    lnt_stall_t    stall;
+    const bool was_running = watch->running;
+    lnt_stall_t stall;
 
     watch->tick_ns = now_ns;
     watch->fresh = false;

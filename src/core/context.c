@@ -46,7 +46,7 @@ static void warn_unknown(void *arg, const char *name, const char *nearest)
 
 static void check_unknown(lnt_context_t *context)
 {
-    size_t                 n_tables;
+    size_t n_tables;
     const lnt_cfg_table_t *tables = lnt_config_tables(&n_tables);
 
     lnt_config_unknown(tables, n_tables, warn_unknown, context);
@@ -55,8 +55,8 @@ static void check_unknown(lnt_context_t *context)
 static lnt_status_t create_progress(lnt_context_t *context, const lnt_context_params_t *params)
 {
     const lnt_core_config_t *config = &context->config;
-    const char              *cpus = (params->cpus != NULL) ? params->cpus : config->cpus;
-    bool                     thread = config->progress_thread;
+    const char *cpus = (params->cpus != NULL) ? params->cpus : config->cpus;
+    bool thread = config->progress_thread;
 
     if (params->progress_thread != LNT_DEFAULT) thread = (params->progress_thread == LNT_ON);
     return lnt_progress_create(context->logger, thread, config->spin_us, cpus, &context->progress);
@@ -71,12 +71,13 @@ static void release(lnt_context_t *context)
     lnt_free(context);
 }
 
-lnt_status_t lnt_context_create_versioned(const lnt_context_params_t *params, uint32_t header_version, lnt_context_t **context_p)
+lnt_status_t lnt_context_create_versioned(const lnt_context_params_t *params, uint32_t header_version,
+                                          lnt_context_t **context_p)
 {
     const lnt_context_params_t defaults = {.struct_size = sizeof(defaults)};
-    lnt_logger_t              *previous = lnt_log_current();
-    lnt_status_t               status;
-    lnt_context_t             *context;
+    lnt_logger_t *previous = lnt_log_current();
+    lnt_status_t status;
+    lnt_context_t *context;
 
     if (params == NULL) params = &defaults;
     LNT_CHECK_ARG(context_p != NULL);
@@ -117,8 +118,8 @@ lnt_status_t lnt_context_destroy(lnt_context_t *context)
     if (context == NULL) return LNT_OK;
     LNT_TRY(lnt_context_enter(context));
     if (atomic_load(&context->n_objects) != 0) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "destroy its communicators first", "the context still has %u communicators",
-                         atomic_load(&context->n_objects));
+        return lnt_error(LNT_ERR_INVALID_USAGE, "destroy its communicators first",
+                         "the context still has %u communicators", atomic_load(&context->n_objects));
     }
     release(context);
     return LNT_OK;

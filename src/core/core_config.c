@@ -4,16 +4,16 @@
  */
 #include "core.h"
 
-#define ROW(_name, _default, _type, _field, _help) \
-    {.name = (_name), .default_text = (_default), .help = (_help), .offset = offsetof(lnt_core_config_t, _field), .type = (_type)}
+#define ROW(_name, _default, _type, _field, _help)                                                                     \
+    {                                                                                                                  \
+        .name = (_name), .default_text = (_default), .help = (_help), .offset = offsetof(lnt_core_config_t, _field),   \
+        .type = (_type)                                                                                                \
+    }
 #define ROW_IN(_name, _default, _type, _field, _min, _max, _help)                                                      \
-    {.name = (_name),                                                                                                  \
-     .default_text = (_default),                                                                                       \
-     .help = (_help),                                                                                                  \
-     .offset = offsetof(lnt_core_config_t, _field),                                                                    \
-     .type = (_type),                                                                                                  \
-     .min = (_min),                                                                                                    \
-     .max = (_max)}
+    {                                                                                                                  \
+        .name = (_name), .default_text = (_default), .help = (_help), .offset = offsetof(lnt_core_config_t, _field),   \
+        .type = (_type), .min = (_min), .max = (_max)                                                                  \
+    }
 
 enum { MS_PER_DAY = 24 * 3600 * 1000 };
 
@@ -26,30 +26,38 @@ const lnt_cfg_row_t lnt_core_config_rows[] = {
     ROW_IN("STALL_WARN", "30s", LNT_CFG_TIME_MS, stall_ms, 10, MS_PER_DAY,
            "warn after this long without progress, naming the rank and the frame that is missing"),
     ROW("NODE", "", LNT_CFG_STRING, node,
-        "node of this rank, any text: ranks with equal text share a node, so one machine can play several; empty: the host"),
+        "node of this rank, any text: ranks with equal text share a node, so one machine can play several; empty: the "
+        "host"),
     ROW("TLS", "", LNT_CFG_STRING, transports,
-        "transports that may be used, e.g. shm,ucx; ^ in front excludes those listed; empty: all. Every pair of ranks takes "
+        "transports that may be used, e.g. shm,ucx; ^ in front excludes those listed; empty: all. Every pair of ranks "
+        "takes "
         "the first of loop, shm, ucx that both may use and that reaches"),
     ROW_IN("EMULATE_GBPS", "0", LNT_CFG_F64, emulate_gbps, 0, 1e6,
-           "emulate a slow link: what every node sends to others is limited to this many Gbit/s; 0: off; must be equal on all "
+           "emulate a slow link: what every node sends to others is limited to this many Gbit/s; 0: off; must be equal "
+           "on all "
            "ranks"),
     ROW("SOCKET_IFNAME", "", LNT_CFG_STRING, socket_ifname,
-        "network interface of the control sockets and of the start-up store, e.g. eth0; empty: the one that reaches the "
+        "network interface of the control sockets and of the start-up store, e.g. eth0; empty: the one that reaches "
+        "the "
         "others"),
-    ROW("NET_DEVICES", "", LNT_CFG_STRING, net_devices, "devices for the ucx transport, e.g. mlx5_0:1; empty: its own choice"),
+    ROW("NET_DEVICES", "", LNT_CFG_STRING, net_devices,
+        "devices for the ucx transport, e.g. mlx5_0:1; empty: its own choice"),
     ROW_IN("RING_BYTES", "1m", LNT_CFG_BYTES, ring_bytes, 4096, 1 << 30,
            "shared memory per direction between two ranks of a host"),
     ROW_IN("BUCKET_BYTES", "25m", LNT_CFG_BYTES, bucket_bytes, 1024, 1e12,
-           "bytes of f32 gradient per bucket of a plan; a bucket is sent when its last gradient is ready; changes no result"),
+           "bytes of f32 gradient per bucket of a plan; a bucket is sent when its last gradient is ready; changes no "
+           "result"),
     ROW_IN("SEGMENT_BYTES", "1m", LNT_CFG_BYTES, segment_bytes, 1024, 1 << 30,
            "bytes of f32 per segment: encode, wire and decode of different segments overlap; changes no result"),
     ROW_IN("MAX_SKIPS", "20", LNT_CFG_U32, max_skips, 1, 4e9,
            "this many skipped (non-finite) steps in a row are an error: the training has diverged"),
     ROW("CHECK_EVERY", "0", LNT_CFG_U32, check_every,
-        "compare hashes of the parameters and moments of all ranks every so many steps and name the first tensor that differs; "
+        "compare hashes of the parameters and moments of all ranks every so many steps and name the first tensor that "
+        "differs; "
         "0: never"),
     ROW_IN("SPIN_US", "20", LNT_CFG_U32, spin_us, 0, 1000000,
-           "look for work this long before sleeping; taken as 0 when local ranks and their progress threads exceed the cores"),
+           "look for work this long before sleeping; taken as 0 when local ranks and their progress threads exceed the "
+           "cores"),
     ROW("PROGRESS_THREAD", "on", LNT_CFG_BOOL, progress_thread,
         "a thread of the library moves data while the caller computes; off: only inside calls that wait or test"),
     ROW("PROGRESS_CPUS", "", LNT_CFG_STRING, cpus, "cores the progress thread may run on, e.g. 2,4-5; empty: any"),

@@ -26,13 +26,14 @@ static bool parse_part(const char **text_p, cpu_set_t *cpus)
         (*text_p)++;
         if (!parse_number(text_p, &last) || last < first) return false;
     }
-    for (unsigned long cpu = first; cpu <= last; cpu++) CPU_SET(cpu, cpus);
+    for (unsigned long cpu = first; cpu <= last; cpu++)
+        CPU_SET(cpu, cpus);
     return true;
 }
 
 lnt_status_t lnt_cpu_list_parse(const char *text, cpu_set_t *cpus_p)
 {
-    cpu_set_t   cpus;
+    cpu_set_t cpus;
     const char *rest = text;
 
     CPU_ZERO(&cpus);
@@ -50,7 +51,7 @@ lnt_status_t lnt_cpu_list_parse(const char *text, cpu_set_t *cpus_p)
 uint32_t lnt_cpu_count(void)
 {
     cpu_set_t cpus;
-    int       count = (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) ? CPU_COUNT(&cpus) : 1;
+    int count = (sched_getaffinity(0, sizeof(cpus), &cpus) == 0) ? CPU_COUNT(&cpus) : 1;
 
     return (count > 0) ? (uint32_t)count : 1;
 }

@@ -21,7 +21,7 @@ const lnt_cfg_table_t *lnt_config_tables(size_t *n_tables_p)
 
 static const lnt_cfg_row_t *find_row(size_t index, const char **module_p)
 {
-    size_t                 n_tables;
+    size_t n_tables;
     const lnt_cfg_table_t *tables = lnt_config_tables(&n_tables);
 
     for (size_t t = 0; t < n_tables; t++) {
@@ -38,8 +38,8 @@ static const lnt_cfg_row_t *find_row(size_t index, const char **module_p)
 lnt_status_t lnt_knob_get(size_t index, lnt_knob_t *knob_p)
 {
     static _Thread_local char full_name[KNOB_NAME_MAX];
-    const lnt_cfg_row_t      *row;
-    const char               *module;
+    const lnt_cfg_row_t *row;
+    const char *module;
 
     LNT_CHECK_ARG(knob_p != NULL);
     row = find_row(index, &module);

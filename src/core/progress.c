@@ -5,8 +5,8 @@
  * take it when there is a thread: they post to an inbox and ring.
  *
  * No wake-up is lost: the sleeper exchanges `sleeping` to 1, looks at everything once more, and sleeps on the doorbell;
- * who posts exchanges it to 0 after posting. Exchanges of one word are ordered: either the poster's comes first, and what it
- * posted is seen by the last look, or it reads the 1 and rings.
+ * who posts exchanges it to 0 after posting. Exchanges of one word are ordered: either the poster's comes first, and
+ * what it posted is seen by the last look, or it reads the 1 and rings.
  */
 #include "progress.h"
 
@@ -21,17 +21,17 @@
 enum { MAX_EVENTS = 16, FOLLOWER_SLICE_NS = 2000000, WAIT_SLICE_NS = 200000000 };
 
 struct lnt_progress {
-    lnt_logger_t        *logger;
-    int                  epoll_fd, doorbell;
-    uint64_t             spin_ns;
-    bool                 has_thread;
-    pthread_t            thread;
-    cpu_set_t            cpus;
-    bool                 pinned;
-    pthread_mutex_t      lock;
-    pthread_cond_t       turn; /* a visitor left */
-    _Atomic uint32_t     visitors, sleeping, stop;
-    bool                 woken; /* progress side: first pass after a sleep */
+    lnt_logger_t *logger;
+    int epoll_fd, doorbell;
+    uint64_t spin_ns;
+    bool has_thread;
+    pthread_t thread;
+    cpu_set_t cpus;
+    bool pinned;
+    pthread_mutex_t lock;
+    pthread_cond_t turn; /* a visitor left */
+    _Atomic uint32_t visitors, sleeping, stop;
+    bool woken; /* progress side: first pass after a sleep */
     lnt_progress_item_t *items;
 };
 
@@ -91,15 +91,16 @@ static uint64_t max_sleep_ns(const lnt_progress_t *progress)
 
 static void wait_events(const lnt_progress_t *progress, uint64_t sleep_ns)
 {
-    const uint64_t     ns_per_s = 1000000000;
-    struct timespec    timeout = {.tv_sec = (time_t)(sleep_ns / ns_per_s), .tv_nsec = (long)(sleep_ns % ns_per_s)};
+    const uint64_t ns_per_s = 1000000000;
+    struct timespec timeout = {.tv_sec = (time_t)(sleep_ns / ns_per_s), .tv_nsec = (long)(sleep_ns % ns_per_s)};
     struct epoll_event events[MAX_EVENTS];
-    int                n = epoll_pwait2(progress->epoll_fd, events, MAX_EVENTS, (sleep_ns == UINT64_MAX) ? NULL : &timeout, NULL);
+    int n = epoll_pwait2(progress->epoll_fd, events, MAX_EVENTS, (sleep_ns == UINT64_MAX) ? NULL : &timeout, NULL);
 
     if (n < 0 && errno == ENOSYS) { /* kernels before 5.11 count milliseconds */
         const uint64_t ms = (sleep_ns / 1000000) + 1;
 
-        n = epoll_wait(progress->epoll_fd, events, MAX_EVENTS, (sleep_ns == UINT64_MAX) ? -1 : (int)((ms > 1000) ? 1000 : ms));
+        n = epoll_wait(progress->epoll_fd, events, MAX_EVENTS,
+                       (sleep_ns == UINT64_MAX) ? -1 : (int)((ms > 1000) ? 1000 : ms));
     }
     for (int i = 0; i < n; i++) {
         if (events[i].data.fd == progress->doorbell) {
@@ -113,7 +114,7 @@ static void wait_events(const lnt_progress_t *progress, uint64_t sleep_ns)
 static void sleep_until_rung(lnt_progress_t *progress)
 {
     uint64_t sleep_ns;
-    bool     quiet;
+    bool quiet;
 
     (void)atomic_exchange(&progress->sleeping, 1);
     quiet = arm_all(progress);
@@ -140,11 +141,13 @@ static void *thread_main(void *arg)
     (void)lnt_log_set_current(progress->logger);
     (void)pthread_setname_np(pthread_self(), "linnet");
     if (progress->pinned && pthread_setaffinity_np(pthread_self(), sizeof(progress->cpus), &progress->cpus) != 0) {
-        lnt_log(progress->logger, LNT_LOG_WARN, LNT_SUB_INIT, "the progress thread cannot be moved to the cores asked for");
+        lnt_log(progress->logger, LNT_LOG_WARN, LNT_SUB_INIT,
+                "the progress thread cannot be moved to the cores asked for");
     }
     (void)pthread_mutex_lock(&progress->lock);
     while (atomic_load(&progress->stop) == 0) {
-        while (atomic_load(&progress->visitors) > 0) (void)pthread_cond_wait(&progress->turn, &progress->lock);
+        while (atomic_load(&progress->visitors) > 0)
+            (void)pthread_cond_wait(&progress->turn, &progress->lock);
         take_turn(progress);
     }
     (void)pthread_mutex_unlock(&progress->lock);
@@ -226,14 +229,15 @@ void lnt_progress_poll(lnt_progress_t *progress)
     (void)pthread_mutex_unlock(&progress->lock);
 }
 
-/* Without a thread one of the waiting callers makes progress for all; the others, and visitors, get their chance when it
- * has what it wants or sees a visitor. */
+/* Without a thread one of the waiting callers makes progress for all; the others, and visitors, get their chance when
+ * it has what it wants or sees a visitor. */
 static void drive(lnt_progress_t *progress, _Atomic uint32_t *word, uint32_t value)
 {
     uint32_t seen;
 
     if (pthread_mutex_trylock(&progress->lock) == 0) {
-        while (atomic_load(word) != value && atomic_load(&progress->visitors) == 0) take_turn(progress);
+        while (atomic_load(word) != value && atomic_load(&progress->visitors) == 0)
+            take_turn(progress);
         (void)pthread_mutex_unlock(&progress->lock);
     }
     seen = atomic_load(word);
@@ -260,7 +264,8 @@ static lnt_status_t open_descriptors(lnt_progress_t *progress)
     progress->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     progress->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (progress->epoll_fd < 0 || progress->doorbell < 0) {
-        return lnt_error(LNT_ERR_SYSTEM, "raise the limit of open files (ulimit -n)", "cannot create epoll or eventfd: %m");
+        return lnt_error(LNT_ERR_SYSTEM, "raise the limit of open files (ulimit -n)",
+                         "cannot create epoll or eventfd: %m");
     }
     return lnt_progress_watch_fd(progress, progress->doorbell);
 }
@@ -278,9 +283,10 @@ static lnt_status_t start_thread(lnt_progress_t *progress)
     return LNT_OK;
 }
 
-lnt_status_t lnt_progress_create(lnt_logger_t *logger, bool thread, uint32_t spin_us, const char *cpus, lnt_progress_t **progress_p)
+lnt_status_t lnt_progress_create(lnt_logger_t *logger, bool thread, uint32_t spin_us, const char *cpus,
+                                 lnt_progress_t **progress_p)
 {
-    lnt_status_t    status;
+    lnt_status_t status;
     lnt_progress_t *progress = lnt_calloc(1, sizeof(*progress), "progress");
 
     if (progress == NULL) return LNT_ERR_NO_MEMORY;

@@ -1,8 +1,9 @@
-/* Awaited peers that will never dial: a process that died, or gave up, before it did leaves no trace on those it would have dialed.
+/* Awaited peers that will never dial: a process that died, or gave up, before it did leaves no trace on those it would
+ * have dialed.
  *
- * But its listener existed before the all-gather and stays open until its mesh is whole, which it cannot be while this rank still
- * waits for it. So this rank knocks now and then: a connection that says nothing. Two refusals in a row, with all that has come in
- * handled between them, mean that nobody is there.
+ * But its listener existed before the all-gather and stays open until its mesh is whole, which it cannot be while this
+ * rank still waits for it. So this rank knocks now and then: a connection that says nothing. Two refusals in a row,
+ * with all that has come in handled between them, mean that nobody is there.
  */
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +27,7 @@ void lnt_mesh_end_knock(lnt_mesh_link_t *link)
 static int begin_knock(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct sockaddr_storage address;
-    socklen_t               bytes = lnt_mesh_peer_address(mesh, link, &address);
+    socklen_t bytes = lnt_mesh_peer_address(mesh, link, &address);
 
     if (bytes == 0) {
         return 0; /* the peer dials us, so we need not be able to reach it */
@@ -41,8 +42,8 @@ static int begin_knock(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 static int answer_to_knock(const lnt_mesh_link_t *link)
 {
     struct pollfd ready = {.fd = link->knock_fd, .events = POLLOUT};
-    int           error = 0;
-    socklen_t     bytes = sizeof(error);
+    int error = 0;
+    socklen_t bytes = sizeof(error);
 
     if (poll(&ready, 1, 0) == 0) {
         return EINPROGRESS;

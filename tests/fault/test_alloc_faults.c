@@ -1,27 +1,35 @@
-/* The k-th allocation of a rank fails, for every k: creating a context and a communicator then ends in an error on all ranks, writes no
- * output, keeps nothing and never hangs. */
+/* The k-th allocation of a rank fails, for every k: creating a context and a communicator then ends in an error on all
+ * ranks, writes no output, keeps nothing and never hangs. */
 #include "../fork_ranks.h"
 #include "../process_state.h"
 #include "../swap_job.h"
 #include "../testing.h"
 #include "../thread_ranks.h"
 
-enum { DEADLINE_MS = 30000, GATHER_MS = 200, MAX_SITES = 2000, FLAG_READY = 0, FLAG_ARMED = 1, N_RANKS = 3, FAILED_WELL = 10 };
+enum {
+    DEADLINE_MS = 30000,
+    GATHER_MS = 200,
+    MAX_SITES = 2000,
+    FLAG_READY = 0,
+    FLAG_ARMED = 1,
+    N_RANKS = 3,
+    FAILED_WELL = 10
+};
 
 typedef struct fault_plan {
     uint32_t k, victim;
-    double   gbps;
+    double gbps;
 } fault_plan_t;
 
 START_TEST(context_create)
 {
     const process_state_t before = process_state();
-    uint64_t              k;
+    uint64_t k;
 
     for (k = 1; k < MAX_SITES; k++) {
         lnt_context_t *context = NULL;
-        lnt_status_t   status;
-        bool           fired;
+        lnt_status_t status;
+        bool fired;
 
         lnt_memory_fail_after(k);
         status = lnt_context_create(NULL, &context);
@@ -40,8 +48,8 @@ END_TEST
 START_TEST(thread_bootstrap)
 {
     const process_state_t before = process_state();
-    lnt_bootstrap_t       bootstraps[3];
-    bool                  fired = true;
+    lnt_bootstrap_t bootstraps[3];
+    bool fired = true;
 
     for (uint64_t k = 1; fired && k < MAX_SITES; k++) {
         lnt_status_t status;
@@ -52,7 +60,8 @@ START_TEST(thread_bootstrap)
         lnt_memory_fail_after(0);
         ck_assert_int_eq(status, fired ? LNT_ERR_NO_MEMORY : LNT_OK);
     }
-    for (int r = 0; r < 3; r++) lnt_bootstrap_destroy(&bootstraps[r]);
+    for (int r = 0; r < 3; r++)
+        lnt_bootstrap_destroy(&bootstraps[r]);
     ck_assert(same_state(&before));
 }
 END_TEST
@@ -60,15 +69,17 @@ END_TEST
 static void meet(rank_self_t *self, int flag)
 {
     atomic_fetch_add(&self->world->flags[flag], 1);
-    while (atomic_load(&self->world->flags[flag]) < self->n_ranks) rank_nap_us(100);
+    while (atomic_load(&self->world->flags[flag]) < self->n_ranks)
+        rank_nap_us(100);
 }
 
 static int create_and_destroy(rank_self_t *self, lnt_context_t *context)
 {
-    const fault_plan_t     *plan = self->arg;
-    const lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &self->bootstrap, .emulate_gbps = plan->gbps};
-    lnt_comm_t             *comm = NULL;
-    const lnt_status_t      status = lnt_comm_create(context, &params, &comm);
+    const fault_plan_t *plan = self->arg;
+    const lnt_comm_params_t params = {
+        .struct_size = sizeof(params), .bootstrap = &self->bootstrap, .emulate_gbps = plan->gbps};
+    lnt_comm_t *comm = NULL;
+    const lnt_status_t status = lnt_comm_create(context, &params, &comm);
 
     RANK_CHECK((status < 0) == (comm == NULL));
     RANK_CHECK(status >= 0 || (lnt_last_error()->status == status && lnt_last_error()->cause[0] != '\0'));
@@ -78,10 +89,10 @@ static int create_and_destroy(rank_self_t *self, lnt_context_t *context)
 
 static int process_body(rank_self_t *self)
 {
-    const fault_plan_t   *plan = self->arg;
+    const fault_plan_t *plan = self->arg;
     const process_state_t before = process_state();
-    lnt_context_t        *context;
-    int                   code;
+    lnt_context_t *context;
+    int code;
 
     self->world->deadline_ms = GATHER_MS; /* what others wait for a rank that fails before the bootstrap */
     RANK_OK(lnt_context_create(NULL, &context));
@@ -101,8 +112,8 @@ static int process_body(rank_self_t *self)
 static int thread_body(rank_self_t *self)
 {
     const fault_plan_t *plan = self->arg;
-    lnt_context_t      *context;
-    int                 code;
+    lnt_context_t *context;
+    int code;
 
     RANK_OK(lnt_context_create(NULL, &context));
     if (self->rank == plan->victim) self->world->deadline_ms = GATHER_MS;
@@ -118,15 +129,15 @@ static int thread_body(rank_self_t *self)
 START_TEST(processes)
 {
     fault_plan_t plan = {.k = 1, .gbps = (_i == 0) ? 0 : 10};
-    int          codes[RANKS_MAX];
+    int codes[RANKS_MAX];
 
     do {
         plan.victim = plan.k % N_RANKS;
         (void)fork_ranks(N_RANKS, process_body, &plan, DEADLINE_MS, codes);
         for (int r = 0; r < N_RANKS; r++) {
             ck_assert_msg(codes[r] == codes[plan.victim] && (codes[r] == 0 || codes[r] == FAILED_WELL),
-                          "allocation %u of rank %u: rank %d ended with %d, the victim with %d", plan.k, plan.victim, r, codes[r],
-                          codes[plan.victim]);
+                          "allocation %u of rank %u: rank %d ended with %d, the victim with %d", plan.k, plan.victim, r,
+                          codes[r], codes[plan.victim]);
         }
         plan.k++;
     } while (codes[plan.victim] != 0 && plan.k < MAX_SITES);
@@ -137,13 +148,14 @@ END_TEST
 START_TEST(threads)
 {
     fault_plan_t plan = {.k = 1, .gbps = (_i == 0) ? 0 : 10};
-    uint32_t     failed = N_RANKS;
+    uint32_t failed = N_RANKS;
 
     while (failed != 0 && plan.k < MAX_SITES) {
         const process_state_t before = process_state();
 
         failed = thread_ranks(N_RANKS, thread_body, &plan, DEADLINE_MS);
-        ck_assert_msg(failed == (lnt_memory_fault_fired() ? N_RANKS : 0), "allocation %u: %u of %d ranks failed", plan.k, failed, N_RANKS);
+        ck_assert_msg(failed == (lnt_memory_fault_fired() ? N_RANKS : 0), "allocation %u: %u of %d ranks failed",
+                      plan.k, failed, N_RANKS);
         lnt_memory_fail_after(0);
         ck_assert(same_state(&before));
         plan.k++;

@@ -1,5 +1,6 @@
-/* Creation that cannot succeed: a rank that never starts or starts twice, another world size, other settings, another library, no
- * common transport, a rank with a malformed variable. Every rank gets an error that names the rank to blame, and keeps nothing. */
+/* Creation that cannot succeed: a rank that never starts or starts twice, another world size, other settings, another
+ * library, no common transport, a rank with a malformed variable. Every rank gets an error that names the rank to
+ * blame, and keeps nothing. */
 #include "../../src/transport/mesh.h"
 #include "../fork_ranks.h"
 #include "../process_state.h"
@@ -13,18 +14,18 @@ enum { DEADLINE_MS = 30000, SHORT_MS = 300 };
 
 /* What the odd rank does, and what every rank must say. */
 typedef struct odd_plan {
-    uint32_t     odd; /* the rank that differs */
+    uint32_t odd; /* the rank that differs */
     void (*make_odd)(lnt_comm_params_t *params, lnt_bootstrap_t *bootstrap, bool odd);
     lnt_status_t expected;
-    const char  *says; /* in every rank's text */
+    const char *says; /* in every rank's text */
 } odd_plan_t;
 
 static int try_create(const lnt_comm_params_t *params, lnt_status_t *status_p)
 {
     const lnt_context_params_t quiet = {.struct_size = sizeof(quiet)};
-    const process_state_t      before = process_state();
-    lnt_context_t             *context;
-    lnt_comm_t                *comm = NULL;
+    const process_state_t before = process_state();
+    lnt_context_t *context;
+    lnt_comm_t *comm = NULL;
 
     RANK_OK(lnt_context_create(&quiet, &context));
     *status_p = lnt_comm_create(context, params, &comm);
@@ -38,9 +39,9 @@ static int try_create(const lnt_comm_params_t *params, lnt_status_t *status_p)
 static int odd_body(rank_self_t *self)
 {
     const odd_plan_t *plan = self->arg;
-    lnt_bootstrap_t   bootstrap = self->bootstrap;
+    lnt_bootstrap_t bootstrap = self->bootstrap;
     lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &bootstrap};
-    lnt_status_t      status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     plan->make_odd(&params, &bootstrap, self->rank == plan->odd);
     RANK_PASS(try_create(&params, &status));
@@ -89,7 +90,7 @@ static void odd_number(lnt_comm_params_t *params, lnt_bootstrap_t *bootstrap, bo
 static int gather_other_version(void *arg, const void *input, void *output, size_t bytes)
 {
     lnt_peer_id_t *altered = malloc(bytes);
-    int            code;
+    int code;
 
     if (altered == NULL) return 1;
     memcpy(altered, input, bytes);
@@ -132,12 +133,12 @@ static lnt_bootstrap_t shared_bootstraps[RANKS_MAX];
 /* arg: the rank every thread comes as, or NULL: its own. */
 static int blame_body(rank_self_t *self)
 {
-    const uint32_t         *as = self->arg;
+    const uint32_t *as = self->arg;
     const lnt_comm_params_t params = {.struct_size = sizeof(params),
                                       .bootstrap = &shared_bootstraps[(as != NULL) ? *as : self->rank]};
-    lnt_status_t            status = LNT_OK;
-    lnt_context_t          *context;
-    lnt_comm_t             *comm = NULL;
+    lnt_status_t status = LNT_OK;
+    lnt_context_t *context;
+    lnt_comm_t *comm = NULL;
 
     RANK_OK(lnt_context_create(NULL, &context));
     status = lnt_comm_create(context, &params, &comm);
@@ -152,7 +153,8 @@ START_TEST(never_starts)
 {
     ck_assert_int_eq(lnt_bootstrap_threads(3, SHORT_MS, shared_bootstraps), LNT_OK);
     ck_assert_uint_eq(thread_ranks(2, blame_body, NULL, DEADLINE_MS), 0);
-    for (int r = 0; r < 3; r++) lnt_bootstrap_destroy(&shared_bootstraps[r]);
+    for (int r = 0; r < 3; r++)
+        lnt_bootstrap_destroy(&shared_bootstraps[r]);
 }
 END_TEST
 
@@ -162,7 +164,8 @@ START_TEST(starts_twice)
 
     ck_assert_int_eq(lnt_bootstrap_threads(3, DEADLINE_MS, shared_bootstraps), LNT_OK);
     ck_assert_uint_eq(thread_ranks(2, blame_body, &as, DEADLINE_MS), 0);
-    for (int r = 0; r < 3; r++) lnt_bootstrap_destroy(&shared_bootstraps[r]);
+    for (int r = 0; r < 3; r++)
+        lnt_bootstrap_destroy(&shared_bootstraps[r]);
 }
 END_TEST
 
@@ -179,9 +182,9 @@ static int gather_fails(void *arg, const void *input, void *output, size_t bytes
 
 static int failing_gather_body(rank_self_t *self)
 {
-    lnt_bootstrap_t         bootstrap = self->bootstrap;
+    lnt_bootstrap_t bootstrap = self->bootstrap;
     const lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &bootstrap};
-    lnt_status_t            status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     bootstrap.allgather = gather_fails;
     RANK_PASS(try_create(&params, &status));

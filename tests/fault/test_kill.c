@@ -1,5 +1,5 @@
-/* kill -9 of a random rank at a random moment: every survivor gets PEER_LOST naming the dead rank, within seconds, can destroy
- * everything, and keeps nothing. LNT_KILL_ROUNDS sets the number of moments. */
+/* kill -9 of a random rank at a random moment: every survivor gets PEER_LOST naming the dead rank, within seconds, can
+ * destroy everything, and keeps nothing. LNT_KILL_ROUNDS sets the number of moments. */
 #include <pthread.h>
 
 #include "../fork_ranks.h"
@@ -10,9 +10,9 @@
 enum { DEADLINE_MS = 60000, TOLD_WITHIN_MS = 5000, DEFAULT_ROUNDS = 30, KILLED = 128 + SIGKILL };
 
 typedef struct kill_plan {
-    uint32_t     victim, delay_us, bytes;
-    bool         in_creation; /* the clock starts when the bootstrap is through, else when the communicator stands */
-    uint32_t     nodes;
+    uint32_t victim, delay_us, bytes;
+    bool in_creation; /* the clock starts when the bootstrap is through, else when the communicator stands */
+    uint32_t nodes;
     lnt_switch_t thread;
 } kill_plan_t;
 
@@ -36,7 +36,7 @@ static void start_clock(rank_self_t *self)
 static int gather_then_clock(void *arg, const void *input, void *output, size_t bytes)
 {
     rank_self_t *self = arg;
-    const int    code = rank_allgather(self, input, output, bytes);
+    const int code = rank_allgather(self, input, output, bytes);
 
     if (self->rank == ((const kill_plan_t *)self->arg)->victim) start_clock(self);
     return code;
@@ -45,9 +45,9 @@ static int gather_then_clock(void *arg, const void *input, void *output, size_t 
 static lnt_status_t open_comm(rank_self_t *self, lnt_context_t *context, lnt_comm_t **comm_p)
 {
     const kill_plan_t *plan = self->arg;
-    lnt_bootstrap_t    bootstrap = self->bootstrap;
-    lnt_comm_params_t  params = {.struct_size = sizeof(params), .bootstrap = &bootstrap, .timeout_ms = DEADLINE_MS};
-    char               node[16];
+    lnt_bootstrap_t bootstrap = self->bootstrap;
+    lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &bootstrap, .timeout_ms = DEADLINE_MS};
+    char node[16];
 
     snprintf(node, sizeof(node), "%u", self->rank % plan->nodes);
     params.node = node;
@@ -58,7 +58,7 @@ static lnt_status_t open_comm(rank_self_t *self, lnt_context_t *context, lnt_com
 static int check_loss(const rank_self_t *self, lnt_status_t status)
 {
     const kill_plan_t *plan = self->arg;
-    const uint32_t     death_ms = atomic_load(&self->world->flags[0]);
+    const uint32_t death_ms = atomic_load(&self->world->flags[0]);
 
     RANK_CHECK(status == LNT_ERR_PEER_LOST);
     RANK_CHECK(lnt_last_error()->status == LNT_ERR_PEER_LOST);
@@ -70,13 +70,14 @@ static int check_loss(const rank_self_t *self, lnt_status_t status)
 static int run_until_loss(rank_self_t *self, lnt_comm_t *comm)
 {
     const kill_plan_t *plan = self->arg;
-    lnt_status_t       status = LNT_OK;
-    lnt_error_info_t   record;
-    swap_job_t         swap;
+    lnt_status_t status = LNT_OK;
+    lnt_error_info_t record;
+    swap_job_t swap;
 
     RANK_PASS(swap_init(&swap, comm, plan->bytes));
     if (!plan->in_creation && self->rank == plan->victim) start_clock(self);
-    while (status == LNT_OK) status = swap_run(&swap);
+    while (status == LNT_OK)
+        status = swap_run(&swap);
     RANK_PASS(check_loss(self, status));
     RANK_CHECK(lnt_comm_async_error(comm, &record) == LNT_ERR_PEER_LOST && record.peer == plan->victim);
     RANK_CHECK(swap_run(&swap) == LNT_ERR_PEER_LOST); /* later calls say the same */
@@ -89,10 +90,10 @@ static int kill_body(rank_self_t *self)
 {
     const lnt_context_params_t params = {.struct_size = sizeof(params),
                                          .progress_thread = ((const kill_plan_t *)self->arg)->thread};
-    const process_state_t      before = process_state();
-    lnt_context_t             *context;
-    lnt_comm_t                *comm = NULL;
-    lnt_status_t               status;
+    const process_state_t before = process_state();
+    lnt_context_t *context;
+    lnt_comm_t *comm = NULL;
+    lnt_status_t status;
 
     RANK_OK(lnt_context_create(&params, &context));
     status = open_comm(self, context, &comm);
@@ -111,19 +112,20 @@ static int kill_body(rank_self_t *self)
 static void one_moment(bool in_creation)
 {
     const uint32_t n_ranks = 2 + (uint32_t)test_random_below(4);
-    kill_plan_t    plan = {.victim = (uint32_t)test_random_below(n_ranks),
-                           .delay_us = (uint32_t)test_random_below(in_creation ? 8000 : 30000),
-                           .bytes = 1 + (uint32_t)test_random_below(1u << test_random_below(21)),
-                           .in_creation = in_creation,
-                           .nodes = 1 + (uint32_t)test_random_below(3),
-                           .thread = (test_random_below(4) == 0) ? LNT_OFF : LNT_ON};
-    int            codes[RANKS_MAX];
+    kill_plan_t plan = {.victim = (uint32_t)test_random_below(n_ranks),
+                        .delay_us = (uint32_t)test_random_below(in_creation ? 8000 : 30000),
+                        .bytes = 1 + (uint32_t)test_random_below(1u << test_random_below(21)),
+                        .in_creation = in_creation,
+                        .nodes = 1 + (uint32_t)test_random_below(3),
+                        .thread = (test_random_below(4) == 0) ? LNT_OFF : LNT_ON};
+    int codes[RANKS_MAX];
 
     (void)fork_ranks(n_ranks, kill_body, &plan, DEADLINE_MS, codes);
     for (uint32_t r = 0; r < n_ranks; r++) {
-        ck_assert_msg(codes[r] == (r == plan.victim ? KILLED : 0), "rank %u of %u: code %d; victim %u after %u us, %s, %u bytes, %u nodes, thread %d",
-                      r, n_ranks, codes[r], plan.victim, plan.delay_us, in_creation ? "in creation" : "running", plan.bytes, plan.nodes,
-                      (int)plan.thread);
+        ck_assert_msg(codes[r] == (r == plan.victim ? KILLED : 0),
+                      "rank %u of %u: code %d; victim %u after %u us, %s, %u bytes, %u nodes, thread %d", r, n_ranks,
+                      codes[r], plan.victim, plan.delay_us, in_creation ? "in creation" : "running", plan.bytes,
+                      plan.nodes, (int)plan.thread);
     }
 }
 
@@ -136,13 +138,15 @@ static uint32_t rounds(void)
 
 START_TEST(kill_while_running)
 {
-    for (uint32_t i = 0; i < rounds(); i++) one_moment(false);
+    for (uint32_t i = 0; i < rounds(); i++)
+        one_moment(false);
 }
 END_TEST
 
 START_TEST(kill_in_creation)
 {
-    for (uint32_t i = 0; i < rounds(); i++) one_moment(true);
+    for (uint32_t i = 0; i < rounds(); i++)
+        one_moment(true);
 }
 END_TEST
 

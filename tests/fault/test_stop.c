@@ -1,5 +1,5 @@
-/* Ranks that stand still: stopped or busy for less than the progress timeout harms nobody; for longer it is TIMED_OUT with the name of
- * that rank, on all others and, once it wakes, on itself. */
+/* Ranks that stand still: stopped or busy for less than the progress timeout harms nobody; for longer it is TIMED_OUT
+ * with the name of that rank, on all others and, once it wakes, on itself. */
 #include <pthread.h>
 
 #include "../fork_ranks.h"
@@ -9,9 +9,9 @@
 enum { DEADLINE_MS = 60000, N_RANKS = 4, FLAG_STANDING = 0, FLAG_ROUNDS = 1 };
 
 typedef struct stop_plan {
-    uint32_t     sleeper, timeout_ms, still_ms, bytes;
-    bool         stopped; /* by SIGSTOP; else its caller is busy elsewhere */
-    bool         fatal;
+    uint32_t sleeper, timeout_ms, still_ms, bytes;
+    bool stopped; /* by SIGSTOP; else its caller is busy elsewhere */
+    bool fatal;
     lnt_switch_t thread;
 } stop_plan_t;
 
@@ -20,10 +20,11 @@ static _Atomic uint32_t stall_lines;
 static void count_stalls(void *arg, lnt_log_level_t level, const char *line)
 {
     const stop_plan_t *plan = arg;
-    char               text[64];
+    char text[64];
 
     snprintf(text, sizeof(text), "for rank %u: ", plan->sleeper);
-    if (level == LNT_LOG_WARN && strstr(line, "waiting ") != NULL && strstr(line, text) != NULL) atomic_fetch_add(&stall_lines, 1);
+    if (level == LNT_LOG_WARN && strstr(line, "waiting ") != NULL && strstr(line, text) != NULL)
+        atomic_fetch_add(&stall_lines, 1);
 }
 
 /* In the rank before the sleeper: stops it for a while, once all have run for some time. */
@@ -42,28 +43,31 @@ static void *stopper_main(void *arg)
 
 static int open_comm(rank_self_t *self, lnt_context_t **context_p, lnt_comm_t **comm_p)
 {
-    const stop_plan_t         *plan = self->arg;
+    const stop_plan_t *plan = self->arg;
     const lnt_context_params_t context_params = {.struct_size = sizeof(context_params),
                                                  .log = count_stalls,
                                                  .log_arg = self->arg,
                                                  .progress_thread = plan->thread};
-    const lnt_comm_params_t    params = {.struct_size = sizeof(params), .bootstrap = &self->bootstrap, .timeout_ms = plan->timeout_ms};
+    const lnt_comm_params_t params = {
+        .struct_size = sizeof(params), .bootstrap = &self->bootstrap, .timeout_ms = plan->timeout_ms};
 
     RANK_OK(lnt_context_create(&context_params, context_p));
     RANK_OK(lnt_comm_create(*context_p, &params, comm_p));
     return 0;
 }
 
-/* Swaps until everybody has heard that the standstill is over, or until it fails. Rank 0 says how many rounds all run. */
+/* Swaps until everybody has heard that the standstill is over, or until it fails. Rank 0 says how many rounds all run.
+ */
 static lnt_status_t swap_on(rank_self_t *self, swap_job_t *swap)
 {
     const stop_plan_t *plan = self->arg;
-    _Atomic uint32_t  *flags = self->world->flags;
-    lnt_status_t       status = LNT_OK;
+    _Atomic uint32_t *flags = self->world->flags;
+    lnt_status_t status = LNT_OK;
 
     for (uint32_t round = 1; status == LNT_OK; round++) {
         if (self->rank == 0 && atomic_load(&flags[FLAG_STANDING]) != 0 && atomic_load(&flags[FLAG_ROUNDS]) == 0) {
-            atomic_store(&flags[FLAG_ROUNDS], round + 20); /* before this rank's frames of the round: all others see it in time */
+            atomic_store(&flags[FLAG_ROUNDS],
+                         round + 20); /* before this rank's frames of the round: all others see it in time */
         }
         status = swap_run(swap);
         if (atomic_load(&flags[FLAG_ROUNDS]) == round) break;
@@ -78,12 +82,12 @@ static lnt_status_t swap_on(rank_self_t *self, swap_job_t *swap)
 static int stop_body(rank_self_t *self)
 {
     const stop_plan_t *plan = self->arg;
-    lnt_context_t     *context;
-    lnt_comm_t        *comm;
-    lnt_status_t       status;
-    swap_job_t         swap;
-    pthread_t          stopper;
-    const bool         stops = plan->stopped && self->rank == (plan->sleeper + 1) % N_RANKS;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    lnt_status_t status;
+    swap_job_t swap;
+    pthread_t stopper;
+    const bool stops = plan->stopped && self->rank == (plan->sleeper + 1) % N_RANKS;
 
     RANK_PASS(open_comm(self, &context, &comm));
     RANK_PASS(swap_init(&swap, comm, plan->bytes));
@@ -111,13 +115,15 @@ static void run_plan(stop_plan_t plan)
 
 START_TEST(stopped_for_a_moment)
 {
-    run_plan((stop_plan_t){.timeout_ms = 2000, .still_ms = 400, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan(
+        (stop_plan_t){.timeout_ms = 2000, .still_ms = 400, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
 START_TEST(stopped_for_too_long)
 {
-    run_plan((stop_plan_t){.timeout_ms = 400, .still_ms = 1200, .stopped = true, .fatal = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){
+        .timeout_ms = 400, .still_ms = 1200, .stopped = true, .fatal = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
@@ -137,9 +143,9 @@ END_TEST
 static int stall_body(rank_self_t *self)
 {
     const stop_plan_t *plan = self->arg;
-    lnt_context_t     *context;
-    lnt_comm_t        *comm;
-    swap_job_t         swap;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    swap_job_t swap;
 
     setenv("LINNET_STALL_WARN", "200ms", 1);
     RANK_PASS(open_comm(self, &context, &comm));

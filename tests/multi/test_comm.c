@@ -1,6 +1,7 @@
-/* Communicators whose ranks are threads or processes: creation, topology, data, statistics, splits, every order of destruction. */
-#include "../swap_job.h"
+/* Communicators whose ranks are threads or processes: creation, topology, data, statistics, splits, every order of
+ * destruction. */
 #include "../fork_ranks.h"
+#include "../swap_job.h"
 #include "../testing.h"
 #include "../thread_ranks.h"
 
@@ -9,12 +10,12 @@ enum { DEADLINE_MS = 60000, TIMEOUT_MS = 20000 };
 /* What a body needs to know beyond its rank. */
 typedef struct plan_of_test {
     const uint32_t *node_of; /* NULL: the host's */
-    lnt_switch_t    thread;
-    const char     *intra, *inter; /* transports expected */
-    const char     *transports;
-    double          gbps;
-    uint32_t        bytes, rounds;
-    uint64_t        seed; /* of what all ranks must draw alike */
+    lnt_switch_t thread;
+    const char *intra, *inter; /* transports expected */
+    const char *transports;
+    double gbps;
+    uint32_t bytes, rounds;
+    uint64_t seed; /* of what all ranks must draw alike */
 } plan_of_test_t;
 
 static _Atomic uint32_t complaints; /* lines at warn or worse: none is expected where nothing goes wrong */
@@ -28,13 +29,14 @@ static void count_complaint(void *arg, lnt_log_level_t level, const char *line)
 
 static int open_comm(rank_self_t *self, const plan_of_test_t *plan, lnt_context_t **context_p, lnt_comm_t **comm_p)
 {
-    const lnt_context_params_t context_params = {.struct_size = sizeof(context_params), .log = count_complaint, .progress_thread = plan->thread};
-    lnt_comm_params_t          params = {.struct_size = sizeof(params),
-                                         .bootstrap = &self->bootstrap,
-                                         .timeout_ms = TIMEOUT_MS,
-                                         .transports = plan->transports,
-                                         .emulate_gbps = plan->gbps};
-    char                       node[16];
+    const lnt_context_params_t context_params = {
+        .struct_size = sizeof(context_params), .log = count_complaint, .progress_thread = plan->thread};
+    lnt_comm_params_t params = {.struct_size = sizeof(params),
+                                .bootstrap = &self->bootstrap,
+                                .timeout_ms = TIMEOUT_MS,
+                                .transports = plan->transports,
+                                .emulate_gbps = plan->gbps};
+    char node[16];
 
     if (plan->node_of != NULL) {
         snprintf(node, sizeof(node), "node %u", plan->node_of[self->rank]);
@@ -48,7 +50,7 @@ static int open_comm(rank_self_t *self, const plan_of_test_t *plan, lnt_context_
 static int check_info(lnt_comm_t *comm, const rank_self_t *self, const plan_of_test_t *plan)
 {
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
-    uint32_t        node_of[RANKS_MAX], local = 0, before = 0;
+    uint32_t node_of[RANKS_MAX], local = 0, before = 0;
 
     RANK_OK(lnt_comm_get_info(comm, &info));
     RANK_OK(lnt_comm_get_nodes(comm, node_of));
@@ -67,9 +69,9 @@ static int check_info(lnt_comm_t *comm, const rank_self_t *self, const plan_of_t
 /* Bytes on the wire are frames with their headers, by level. */
 static int check_stats(lnt_comm_t *comm, const plan_of_test_t *plan)
 {
-    const uint64_t   frame = (uint64_t)plan->rounds * (plan->bytes + LNT_FRAME_HEADER_BYTES);
+    const uint64_t frame = (uint64_t)plan->rounds * (plan->bytes + LNT_FRAME_HEADER_BYTES);
     lnt_comm_stats_t stats = {.struct_size = sizeof(stats)};
-    lnt_comm_info_t  info = {.struct_size = sizeof(info)};
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
 
     RANK_OK(lnt_comm_get_info(comm, &info));
     RANK_OK(lnt_comm_get_stats(comm, &stats, true));
@@ -86,7 +88,8 @@ static int swap_rounds(lnt_comm_t *comm, uint32_t bytes, uint32_t rounds)
     swap_job_t swap;
 
     RANK_PASS(swap_init(&swap, comm, bytes));
-    for (uint32_t i = 0; i < rounds; i++) RANK_OK(swap_run(&swap));
+    for (uint32_t i = 0; i < rounds; i++)
+        RANK_OK(swap_run(&swap));
     swap_destroy(&swap);
     return 0;
 }
@@ -94,8 +97,8 @@ static int swap_rounds(lnt_comm_t *comm, uint32_t bytes, uint32_t rounds)
 static int run_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    lnt_context_t        *context;
-    lnt_comm_t           *comm;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
 
     RANK_PASS(open_comm(self, plan, &context, &comm));
     RANK_PASS(check_info(comm, self, plan));
@@ -109,19 +112,22 @@ static int run_body(rank_self_t *self)
 
 static plan_of_test_t thread_plan(void)
 {
-    return (plan_of_test_t){.intra = "loop", .inter = "loop", .bytes = 1 + (uint32_t)test_random_below(20000), .rounds = 10};
+    return (plan_of_test_t){
+        .intra = "loop", .inter = "loop", .bytes = 1 + (uint32_t)test_random_below(20000), .rounds = 10};
 }
 
 static plan_of_test_t process_plan(void)
 {
-    return (plan_of_test_t){.intra = "shm", .inter = "shm", .bytes = 1 + (uint32_t)test_random_below(20000), .rounds = 10};
+    return (plan_of_test_t){
+        .intra = "shm", .inter = "shm", .bytes = 1 + (uint32_t)test_random_below(20000), .rounds = 10};
 }
 
 START_TEST(threads_of_every_number)
 {
     plan_of_test_t plan = thread_plan();
 
-    for (uint32_t n = 1; n <= 8; n++) ck_assert_uint_eq(thread_ranks(n, run_body, &plan, DEADLINE_MS), 0);
+    for (uint32_t n = 1; n <= 8; n++)
+        ck_assert_uint_eq(thread_ranks(n, run_body, &plan, DEADLINE_MS), 0);
     ck_assert_uint_eq(thread_ranks(16, run_body, &plan, DEADLINE_MS), 0);
 }
 END_TEST
@@ -130,7 +136,8 @@ START_TEST(processes_of_every_number)
 {
     plan_of_test_t plan = process_plan();
 
-    for (uint32_t n = 1; n <= 8; n++) ck_assert_uint_eq(fork_ranks(n, run_body, &plan, DEADLINE_MS, NULL), 0);
+    for (uint32_t n = 1; n <= 8; n++)
+        ck_assert_uint_eq(fork_ranks(n, run_body, &plan, DEADLINE_MS, NULL), 0);
 }
 END_TEST
 
@@ -180,16 +187,17 @@ START_TEST(large_frames)
 }
 END_TEST
 
-/* The link is emulated per node, not per rank: bytes over the limit cannot come faster than the limit, whatever the machine does. */
+/* The link is emulated per node, not per rank: bytes over the limit cannot come faster than the limit, whatever the
+ * machine does. */
 static int emulated_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    const double          bits = 8.0 * plan->rounds * (plan->bytes + LNT_FRAME_HEADER_BYTES) * 4; /* 2 ranks to 2 ranks */
-    const double          burst = 8.0 * 65536;
-    const uint64_t        start = rank_now_ms();
-    lnt_comm_info_t       info = {.struct_size = sizeof(info)};
-    lnt_context_t        *context;
-    lnt_comm_t           *comm;
+    const double bits = 8.0 * plan->rounds * (plan->bytes + LNT_FRAME_HEADER_BYTES) * 4; /* 2 ranks to 2 ranks */
+    const double burst = 8.0 * 65536;
+    const uint64_t start = rank_now_ms();
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+    lnt_context_t *context;
+    lnt_comm_t *comm;
 
     RANK_PASS(open_comm(self, plan, &context, &comm));
     RANK_PASS(swap_rounds(comm, plan->bytes, plan->rounds));
@@ -204,7 +212,7 @@ static int emulated_body(rank_self_t *self)
 START_TEST(emulated_link)
 {
     static const uint32_t node_of[] = {0, 1, 0, 1};
-    plan_of_test_t        plan = {.node_of = node_of, .gbps = 0.1, .bytes = 100000, .rounds = 5};
+    plan_of_test_t plan = {.node_of = node_of, .gbps = 0.1, .bytes = 100000, .rounds = 5};
 
     ck_assert_uint_eq(thread_ranks(4, emulated_body, &plan, DEADLINE_MS), 0);
     ck_assert_uint_eq(fork_ranks(4, emulated_body, &plan, DEADLINE_MS, NULL), 0);
@@ -215,22 +223,26 @@ END_TEST
 static int pair_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    const lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &self->bootstrap, .timeout_ms = TIMEOUT_MS};
-    lnt_context_t        *context;
-    lnt_comm_t           *comms[2];
-    swap_job_t            swaps[2];
+    const lnt_comm_params_t params = {
+        .struct_size = sizeof(params), .bootstrap = &self->bootstrap, .timeout_ms = TIMEOUT_MS};
+    lnt_context_t *context;
+    lnt_comm_t *comms[2];
+    swap_job_t swaps[2];
 
     RANK_PASS(open_comm(self, plan, &context, &comms[0]));
     RANK_OK(lnt_comm_create(context, &params, &comms[1]));
-    for (int i = 0; i < 2; i++) RANK_PASS(swap_init(&swaps[i], comms[i], plan->bytes));
+    for (int i = 0; i < 2; i++)
+        RANK_PASS(swap_init(&swaps[i], comms[i], plan->bytes));
     for (uint32_t round = 0; round < plan->rounds; round++) {
         swap_post(&swaps[0]);
         swap_post(&swaps[1]);
         RANK_OK(lnt_comm_wait_job(comms[1], &swaps[1].job));
-        while (!lnt_comm_test_job(comms[0], &swaps[0].job)) rank_nap_us(50);
+        while (!lnt_comm_test_job(comms[0], &swaps[0].job))
+            rank_nap_us(50);
         RANK_CHECK(swaps[0].job.status == LNT_OK && swaps[0].wrong == 0 && swaps[1].wrong == 0);
     }
-    for (int i = 0; i < 2; i++) swap_destroy(&swaps[i]);
+    for (int i = 0; i < 2; i++)
+        swap_destroy(&swaps[i]);
     RANK_OK(lnt_comm_destroy(comms[self->rank % 2]));
     RANK_OK(lnt_comm_destroy(comms[1 - self->rank % 2]));
     RANK_OK(lnt_context_destroy(context));
@@ -271,7 +283,7 @@ static uint32_t expected_members(const rank_self_t *self, const int64_t *color, 
 static int check_child(lnt_comm_t *parent, lnt_comm_t *child, const uint32_t *members, uint32_t n_members)
 {
     lnt_comm_info_t info = {.struct_size = sizeof(info)}, parent_info = {.struct_size = sizeof(info)};
-    uint32_t        nodes[RANKS_MAX], parent_nodes[RANKS_MAX];
+    uint32_t nodes[RANKS_MAX], parent_nodes[RANKS_MAX];
 
     RANK_OK(lnt_comm_get_info(parent, &parent_info));
     RANK_OK(lnt_comm_get_info(child, &info));
@@ -290,11 +302,11 @@ static int check_child(lnt_comm_t *parent, lnt_comm_t *child, const uint32_t *me
 static int split_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    int64_t               color[RANKS_MAX], key[RANKS_MAX];
-    uint32_t              members[RANKS_MAX];
-    uint64_t              random = plan->seed;
-    lnt_context_t        *context;
-    lnt_comm_t           *parent, *child = (lnt_comm_t *)(void *)&random;
+    int64_t color[RANKS_MAX], key[RANKS_MAX];
+    uint32_t members[RANKS_MAX];
+    uint64_t random = plan->seed;
+    lnt_context_t *context;
+    lnt_comm_t *parent, *child = (lnt_comm_t *)(void *)&random;
 
     for (uint32_t r = 0; r < self->n_ranks; r++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -320,7 +332,7 @@ static int split_body(rank_self_t *self)
 START_TEST(splits)
 {
     static const uint32_t node_of[] = {0, 1, 0, 1, 2, 2, 0, 1};
-    plan_of_test_t        threads = thread_plan(), processes = process_plan();
+    plan_of_test_t threads = thread_plan(), processes = process_plan();
 
     threads.node_of = processes.node_of = node_of;
     threads.gbps = processes.gbps = (_i == 0) ? 0 : 50;
@@ -338,10 +350,10 @@ END_TEST
 static int abort_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    lnt_error_info_t      record;
-    lnt_context_t        *context;
-    lnt_comm_t           *comm;
-    swap_job_t            swap;
+    lnt_error_info_t record;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    swap_job_t swap;
 
     RANK_PASS(open_comm(self, plan, &context, &comm));
     RANK_PASS(swap_init(&swap, comm, plan->bytes));
@@ -375,15 +387,16 @@ END_TEST
 static int child_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    lnt_context_t        *context;
-    lnt_comm_t           *comm;
-    int                   status;
-    pid_t                 pid;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    int status;
+    pid_t pid;
 
     RANK_PASS(open_comm(self, plan, &context, &comm));
     pid = fork();
     if (pid == 0) {
-        const bool refused = lnt_barrier(comm) == LNT_ERR_INVALID_USAGE && lnt_comm_destroy(comm) == LNT_ERR_INVALID_USAGE &&
+        const bool refused = lnt_barrier(comm) == LNT_ERR_INVALID_USAGE &&
+                             lnt_comm_destroy(comm) == LNT_ERR_INVALID_USAGE &&
                              lnt_context_destroy(context) == LNT_ERR_INVALID_USAGE;
 
         _exit(refused ? 0 : 1);
@@ -408,9 +421,9 @@ static int usage_body(rank_self_t *self)
 {
     const lnt_context_params_t context_params = {.struct_size = sizeof(context_params), .log = count_complaint};
     lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = &self->bootstrap};
-    lnt_comm_info_t   info = {.struct_size = 1};
-    lnt_context_t    *context;
-    lnt_comm_t       *comm = NULL;
+    lnt_comm_info_t info = {.struct_size = 1};
+    lnt_context_t *context;
+    lnt_comm_t *comm = NULL;
 
     RANK_OK(lnt_context_create(&context_params, &context));
     RANK_CHECK(lnt_comm_create(NULL, &params, &comm) == LNT_ERR_INVALID_ARG);
