@@ -9,7 +9,11 @@
 
 enum { DEADLINE_MS = 60000, TOLD_WITHIN_MS = 5000, DEFAULT_ROUNDS = 30, KILLED = 128 + SIGKILL };
 
+/* What runs when the moment comes. */
+typedef enum kill_work { SWAPS, SUMS, SIGNS, KINDS_OF_WORK } kill_work_t;
+
 typedef struct kill_plan {
+    kill_work_t work;
     uint32_t victim, delay_us, bytes;
     bool in_creation; /* the clock starts when the bootstrap is through, else when the communicator stands */
     uint32_t nodes;
@@ -67,22 +71,53 @@ static int check_loss(const rank_self_t *self, lnt_status_t status)
     return 0;
 }
 
+/* Collectives of the public interface, until one fails; the value is the same on all ranks, so the mean is known. */
+static int reduce_until_loss(const kill_plan_t *plan, lnt_comm_t *comm, lnt_status_t *status_p)
+{
+    const lnt_codec_params_t codec_params = {.struct_size = sizeof(codec_params), .name = "sign1"};
+    const uint64_t count = plan->bytes / sizeof(float) + 1;
+    lnt_coll_params_t params = {.struct_size = sizeof(params)};
+    lnt_codec_t *codec = NULL;
+    float *values = calloc(count, sizeof(*values));
+
+    RANK_CHECK(values != NULL);
+    RANK_OK(lnt_codec_create(&codec_params, &codec));
+    if (plan->work == SIGNS) params.codec = codec;
+    do {
+        for (uint64_t i = 0; i < count; i++)
+            values[i] = 3;
+        *status_p = lnt_allreduce(comm, values, values, count, LNT_F32, &params);
+        for (uint64_t i = 0; i < count && *status_p >= 0; i++)
+            RANK_CHECK(values[i] == 3); /* also through one sign and one scale per block */
+    } while (*status_p >= 0);
+    lnt_codec_destroy(codec);
+    free(values);
+    return 0;
+}
+
+static int swap_until_loss(const kill_plan_t *plan, lnt_comm_t *comm, lnt_status_t *status_p)
+{
+    swap_job_t swap;
+
+    RANK_PASS(swap_init(&swap, comm, plan->bytes));
+    while ((*status_p = swap_run(&swap)) == LNT_OK) {
+    }
+    swap_destroy(&swap);
+    return 0;
+}
+
 static int run_until_loss(rank_self_t *self, lnt_comm_t *comm)
 {
     const kill_plan_t *plan = self->arg;
     lnt_status_t status = LNT_OK;
     lnt_error_info_t record;
-    swap_job_t swap;
 
-    RANK_PASS(swap_init(&swap, comm, plan->bytes));
     if (!plan->in_creation && self->rank == plan->victim) start_clock(self);
-    while (status == LNT_OK)
-        status = swap_run(&swap);
+    if (plan->work == SWAPS) RANK_PASS(swap_until_loss(plan, comm, &status));
+    if (plan->work != SWAPS) RANK_PASS(reduce_until_loss(plan, comm, &status));
     RANK_PASS(check_loss(self, status));
     RANK_CHECK(lnt_comm_async_error(comm, &record) == LNT_ERR_PEER_LOST && record.peer == plan->victim);
-    RANK_CHECK(swap_run(&swap) == LNT_ERR_PEER_LOST); /* later calls say the same */
-    RANK_PASS(check_loss(self, lnt_last_error()->status));
-    swap_destroy(&swap);
+    RANK_PASS(check_loss(self, lnt_barrier(comm))); /* later calls say the same */
     return 0;
 }
 
@@ -112,7 +147,8 @@ static int kill_body(rank_self_t *self)
 static void one_moment(bool in_creation)
 {
     const uint32_t n_ranks = 2 + (uint32_t)test_random_below(4);
-    kill_plan_t plan = {.victim = (uint32_t)test_random_below(n_ranks),
+    kill_plan_t plan = {.work = (kill_work_t)test_random_below(KINDS_OF_WORK),
+                        .victim = (uint32_t)test_random_below(n_ranks),
                         .delay_us = (uint32_t)test_random_below(in_creation ? 8000 : 30000),
                         .bytes = 1 + (uint32_t)test_random_below(1u << test_random_below(21)),
                         .in_creation = in_creation,
@@ -123,9 +159,9 @@ static void one_moment(bool in_creation)
     (void)fork_ranks(n_ranks, kill_body, &plan, DEADLINE_MS, codes);
     for (uint32_t r = 0; r < n_ranks; r++) {
         ck_assert_msg(codes[r] == (r == plan.victim ? KILLED : 0),
-                      "rank %u of %u: code %d; victim %u after %u us, %s, %u bytes, %u nodes, thread %d", r, n_ranks,
-                      codes[r], plan.victim, plan.delay_us, in_creation ? "in creation" : "running", plan.bytes,
-                      plan.nodes, (int)plan.thread);
+                      "rank %u of %u: code %d; work %d, victim %u after %u us, %s, %u bytes, %u nodes, thread %d", r,
+                      n_ranks, codes[r], (int)plan.work, plan.victim, plan.delay_us,
+                      in_creation ? "in creation" : "running", plan.bytes, plan.nodes, (int)plan.thread);
     }
 }
 
