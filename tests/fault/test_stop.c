@@ -168,6 +168,114 @@ START_TEST(stall_is_told)
 }
 END_TEST
 
+/* ---- a chain: rank r waits for r + 1, which waits in its turn ---- */
+
+/* Frame 0 comes from the rank above and is sent on to the one below. */
+static int build_relay(lnt_graph_t *graph, const rank_self_t *self)
+{
+    const bool first = self->rank == self->n_ranks - 1, last = self->rank == 0;
+    lnt_frame_header_t header = {.magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION, .phase = 3, .count = 64};
+    lnt_graph_builder_t *builder;
+    uint32_t in, out, came = 0, away;
+
+    RANK_OK(lnt_graph_begin(&builder));
+    in = lnt_graph_add_frame(builder, 64, 0);
+    out = lnt_graph_add_frame(builder, 64, 0);
+    header.source = self->rank;
+    lnt_graph_set_header(builder, out, &header);
+    header.source = self->rank + 1;
+    lnt_graph_set_header(builder, in, &header);
+    if (!first) came = lnt_graph_add_recv(builder, in, self->rank + 1, lnt_graph_key(3, 0, 0, self->rank + 1, 0));
+    if (!last) {
+        away = lnt_graph_add_send(builder, out, self->rank - 1);
+        if (!first) lnt_graph_add_edge(builder, came, away);
+    }
+    RANK_OK(lnt_graph_finish(builder, graph, NULL));
+    return 0;
+}
+
+static int chain_body(rank_self_t *self)
+{
+    const stop_plan_t *plan = self->arg;
+    _Atomic uint8_t ready[1];
+    lnt_graph_t graph = {0}, *list[1] = {&graph};
+    lnt_job_t job = {.graphs = list, .n_graphs = 1, .ready = ready, .what = "relay"};
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+
+    RANK_PASS(open_comm(self, &context, &comm));
+    RANK_PASS(build_relay(&graph, self));
+    RANK_OK(lnt_exec_reserve(comm->exec, graph.n_tasks));
+    if (self->rank == self->n_ranks - 1) rank_nap_us(plan->still_ms * 1000L);
+    lnt_exec_post(comm->exec, &job);
+    lnt_job_ready(comm->exec, &job, 0);
+    RANK_CHECK(lnt_comm_wait_job(comm, &job) == LNT_ERR_TIMED_OUT);
+    RANK_CHECK(lnt_last_error()->peer == self->n_ranks - 1);
+    lnt_exec_unreserve(comm->exec, graph.n_tasks);
+    lnt_graph_release(&graph);
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(chain_blames_its_end)
+{
+    stop_plan_t plan = {.timeout_ms = 400, .still_ms = 1200};
+
+    ck_assert_uint_eq(fork_ranks(N_RANKS, chain_body, &plan, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
+/* ---- all ranks stopped at once, as when a machine is suspended: nobody may judge by the clock on the wall ---- */
+
+static int suspender(rank_self_t *self)
+{
+    const stop_plan_t *plan = self->arg;
+
+    while (atomic_load(&self->world->flags[FLAG_STANDING]) == 0)
+        rank_nap_us(1000);
+    rank_nap_us(plan->timeout_ms * 1000L / 3); /* the others have begun to wait for the sleeper */
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        kill(self->world->pids[r], SIGSTOP);
+    rank_nap_us(plan->still_ms * 1000L);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        kill(self->world->pids[r], SIGCONT);
+    return 0;
+}
+
+/* The last process is no rank of the communicator: it stops the others. */
+static int suspend_body(rank_self_t *self)
+{
+    const stop_plan_t *plan = self->arg;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    swap_job_t swap;
+
+    if (self->rank == N_RANKS) return suspender(self);
+    self->n_ranks = self->bootstrap.n_ranks = N_RANKS;
+    RANK_PASS(open_comm(self, &context, &comm));
+    RANK_PASS(swap_init(&swap, comm, 1000));
+    RANK_OK(swap_run(&swap));
+    if (self->rank == plan->sleeper) {
+        atomic_store(&self->world->flags[FLAG_STANDING], 1);
+        rank_nap_us(plan->timeout_ms * 2000L / 3);
+    }
+    RANK_OK(swap_run(&swap));
+    RANK_OK(swap_run(&swap));
+    swap_destroy(&swap);
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(all_suspended)
+{
+    stop_plan_t plan = {.timeout_ms = 900, .still_ms = 2000, .sleeper = (uint32_t)test_random_below(N_RANKS)};
+
+    ck_assert_uint_eq(fork_ranks(N_RANKS + 1, suspend_body, &plan, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stop");
@@ -179,6 +287,8 @@ int main(void)
     tcase_add_loop_test(tcase, busy_for_a_moment, 0, 2);
     tcase_add_loop_test(tcase, busy_for_too_long, 0, 2);
     tcase_add_test(tcase, stall_is_told);
+    tcase_add_test(tcase, chain_blames_its_end);
+    tcase_add_test(tcase, all_suspended);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
