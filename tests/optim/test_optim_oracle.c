@@ -20,6 +20,7 @@ typedef struct trial {
     double      c1[2], c2[2];
     float      *x, *m, *v, *den; /* the f32 oracle */
     double     *x64, *m64, *v64;
+    bool       *cancelled; /* the ranks' gradients cancelled once: f32 and f64 need not agree on the direction */
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_t i)
@@ -152,8 +153,12 @@ static void oracle_step(trial_t *trial)
             if (scale != 0 && !trial->frozen) value = value * (float)scale;
             oracle_element(trial, group, i, value, lane);
             if (!trial->frozen) {
-                double mean = 0;
-                for (uint32_t r = 0; r < trial->world.n_ranks; r++) mean += grad_at(trial, r, trial->step, i);
+                double mean = 0, size = 0;
+                for (uint32_t r = 0; r < trial->world.n_ranks; r++) {
+                    mean += grad_at(trial, r, trial->step, i);
+                    size += fabs((double)grad_at(trial, r, trial->step, i));
+                }
+                if (fabs(mean) < 1e-3 * size) trial->cancelled[i] = true;
                 mean /= trial->world.n_ranks * trial->loss_scale * trial->micro_steps;
                 oracle_element_f64(trial, group, i, scale != 0 ? mean * scale : mean);
             }
@@ -185,6 +190,7 @@ static void body(rank_t *rank)
         ck_assert_mem_eq(seen, trial->v, rank->n_elems * sizeof(float));
         ck_assert_uint_eq(rank_info(rank).step, step + 1);
         for (uint64_t i = 0; i < rank->n_elems && !trial->frozen; i++) {
+            if (trial->cancelled[i]) continue;
             ck_assert_double_le(fabs((double)rank->x[i] - trial->x64[i]), 1e-3 * trial->groups[0].lr * (step + 1) + 1e-6 * fabs(trial->x64[i]) + 1e-6);
         }
         ranks_barrier();
@@ -237,6 +243,7 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     trial.x64 = calloc(trial.n + 1, sizeof(double));
     trial.m64 = calloc(trial.n + 1, sizeof(double));
     trial.v64 = calloc(trial.n + 1, sizeof(double));
+    trial.cancelled = calloc(trial.n + 1, sizeof(bool));
     for (uint64_t i = 0; i < trial.n; i++) trial.x64[i] = trial.x[i] = (float)normal_at(trial.model.start_seed, i);
     ranks_run(&trial.world, body, &trial);
     free(trial.x);
@@ -246,6 +253,7 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     free(trial.x64);
     free(trial.m64);
     free(trial.v64);
+    free(trial.cancelled);
 }
 
 START_TEST(adam_follows_the_formulas)

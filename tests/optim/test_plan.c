@@ -19,7 +19,7 @@ enum { ADD, COMMIT, BEGIN, ACCUMULATE, READY, VETO, END, SYNC, N_CALLS };
 
 static lnt_status_t do_call(rank_t *rank, int call)
 {
-    static float        value;
+    static _Thread_local float value; /* every rank has its own */
     lnt_step_params_t   step = {.struct_size = sizeof(step), .programs = 1};
     lnt_tensor_params_t tensor = {.struct_size = sizeof(tensor), .name = "another", .count = 1, .param = &value};
     uint32_t            number;
@@ -434,7 +434,7 @@ static void empty_body(rank_t *rank)
 {
     model_t      model = {.n_tensors = 3, .algorithm = "onebit_adam", .options = "freeze_step=2"};
     const void  *grads[3] = {NULL, NULL, NULL};
-    static float one;
+    static _Thread_local float one;
 
     rank_open(rank, &model);
     for (int step = 0; step < 4; step++) ranks_ok(lnt_optim_step(rank->optim, grads));
