@@ -21,10 +21,10 @@ __attribute__((format(printf, 2, 3))) static bool refuse(case_file_t *file, cons
 /* The whole file and a '\0' behind it. */
 static bool read_all(case_file_t *file, const char *directory, const char *name, char **bytes_p, size_t *n_bytes_p)
 {
-    char  path[PATH_BYTES];
+    char path[PATH_BYTES];
     FILE *stream;
-    long  size = -1;
-    bool  good = false;
+    long size = -1;
+    bool good = false;
 
     if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path)) {
         return refuse(file, "the path of %s is too long", name);
@@ -38,9 +38,9 @@ static bool read_all(case_file_t *file, const char *directory, const char *name,
     }
     *bytes_p = (size >= 0) ? malloc((size_t)size + 1) : NULL;
     if ((*bytes_p != NULL) && (fseek(stream, 0, SEEK_SET) == 0)) {
-        good                    = fread(*bytes_p, 1, (size_t)size, stream) == (size_t)size;
+        good = fread(*bytes_p, 1, (size_t)size, stream) == (size_t)size;
         (*bytes_p)[(size_t)size] = '\0';
-        *n_bytes_p              = (size_t)size;
+        *n_bytes_p = (size_t)size;
     }
     fclose(stream);
     return good ? true : refuse(file, "%.200s cannot be read", path);
@@ -59,7 +59,7 @@ static bool split_lines(case_file_t *file)
     }
     for (char *next = file->text; next != NULL;) {
         file->lines[file->n_lines++] = next;
-        next                         = strchr(next, '\n');
+        next = strchr(next, '\n');
         if (next != NULL) {
             *next++ = '\0';
         }
@@ -87,9 +87,9 @@ void case_close(case_file_t *file)
 /* What follows `"key": ` at the start of a line, or anywhere in it. */
 static const char *after_key(const char *line, const char *key, bool anywhere)
 {
-    char        quoted[KEY_BYTES];
+    char quoted[KEY_BYTES];
     const char *found;
-    int         n = snprintf(quoted, sizeof(quoted), "\"%s\": ", key);
+    int n = snprintf(quoted, sizeof(quoted), "\"%s\": ", key);
 
     if ((n < 0) || ((size_t)n >= sizeof(quoted))) {
         return NULL;
@@ -124,7 +124,7 @@ static bool parse_text(const char *value, char *text, size_t size)
 
 static bool parse_number(const char *value, double *value_p)
 {
-    char  *end;
+    char *end;
     double number = (value != NULL) ? strtod(value, &end) : 0;
 
     if ((value == NULL) || (end == value)) {
@@ -241,7 +241,7 @@ static size_t dtype_bytes(const char *dtype)
 {
     static const struct {
         const char *name;
-        size_t      bytes;
+        size_t bytes;
     } types[] = {{"f32", 4}, {"f64", 8}, {"i32", 4}, {"i16", 2}, {"u8", 1}};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); ++i) {
@@ -256,8 +256,8 @@ static size_t dtype_bytes(const char *dtype)
 static bool fill_array(const case_file_t *file, const char *line, size_t size, case_array_t *array)
 {
     const int64_t offset = field_integer(line, "offset", -1), count = field_integer(line, "count", -1);
-    int64_t       shape[CASE_MAX_DIMS];
-    size_t        product = 1;
+    int64_t shape[CASE_MAX_DIMS];
+    size_t product = 1;
 
     array->n_dims = field_integers(line, "shape", shape, CASE_MAX_DIMS);
     for (size_t i = 0; i < array->n_dims; ++i) {
@@ -268,9 +268,9 @@ static bool fill_array(const case_file_t *file, const char *line, size_t size, c
         ((size_t)offset > file->n_bytes) || ((size_t)count > (file->n_bytes - (size_t)offset) / size)) {
         return false;
     }
-    array->data  = file->data + offset;
+    array->data = file->data + offset;
     array->count = (size_t)count;
-    array->line  = line;
+    array->line = line;
     return true;
 }
 
@@ -279,9 +279,9 @@ bool case_array(const case_file_t *file, const char *name, const char *dtype, ca
     const size_t n = case_list_size(file, "arrays");
 
     for (size_t i = 0; i < n; ++i) {
-        const char  *line = case_element(file, "arrays", i);
+        const char *line = case_element(file, "arrays", i);
         case_array_t array;
-        char         found[KEY_BYTES];
+        char found[KEY_BYTES];
 
         if (field_text(line, "name", found, sizeof(found)) && (strcmp(found, name) == 0)) {
             if (!field_text(line, "dtype", found, sizeof(found)) || (strcmp(found, dtype) != 0) ||

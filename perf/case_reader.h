@@ -12,12 +12,12 @@
 #include <stdint.h>
 
 typedef struct case_file {
-    char          *text;  /* of case.json; lines end with '\0' */
-    const char   **lines;
-    size_t         n_lines;
+    char *text; /* of case.json; lines end with '\0' */
+    const char **lines;
+    size_t n_lines;
     unsigned char *data; /* of data.bin, 16-byte aligned */
-    size_t         n_bytes;
-    char           problem[256]; /* why opening failed */
+    size_t n_bytes;
+    char problem[256]; /* why opening failed */
 } case_file_t;
 
 enum { CASE_MAX_DIMS = 6 };
@@ -25,8 +25,8 @@ enum { CASE_MAX_DIMS = 6 };
 /* An array of the case. */
 typedef struct case_array {
     const void *data;
-    size_t      count; /* elements */
-    size_t      n_dims, shape[CASE_MAX_DIMS];
+    size_t count; /* elements */
+    size_t n_dims, shape[CASE_MAX_DIMS];
     const char *line;
 } case_array_t;
 
@@ -35,19 +35,20 @@ bool case_open(case_file_t *file, const char *directory);
 void case_close(case_file_t *file);
 
 /* Values of the head and of "hyper". False: no such key, or another type. */
-bool   case_text(const case_file_t *file, const char *key, char *text, size_t size);
-bool   case_number(const case_file_t *file, const char *key, double *value_p);
-size_t case_integers(const case_file_t *file, const char *key, int64_t *values, size_t room); /* "key": [1, 2]; 0: none */
+bool case_text(const case_file_t *file, const char *key, char *text, size_t size);
+bool case_number(const case_file_t *file, const char *key, double *value_p);
+size_t case_integers(const case_file_t *file, const char *key, int64_t *values,
+                     size_t room); /* "key": [1, 2]; 0: none */
 int64_t case_integer(const case_file_t *file, const char *key, int64_t otherwise);
 
 /* Element `index` of a list, as its line; NULL behind the last one. */
 const char *case_element(const case_file_t *file, const char *list, size_t index);
-size_t      case_list_size(const case_file_t *file, const char *list);
+size_t case_list_size(const case_file_t *file, const char *list);
 
 /* Fields of an element's line. */
-bool    field_text(const char *line, const char *key, char *text, size_t size);
-bool    field_number(const char *line, const char *key, double *value_p);
-size_t  field_integers(const char *line, const char *key, int64_t *values, size_t room);
+bool field_text(const char *line, const char *key, char *text, size_t size);
+bool field_number(const char *line, const char *key, double *value_p);
+size_t field_integers(const char *line, const char *key, int64_t *values, size_t room);
 int64_t field_integer(const char *line, const char *key, int64_t otherwise);
 
 /* False: no array with that name and dtype ("f32", "f64", "i32", "i16", "u8"), or it does not lie inside the data. */

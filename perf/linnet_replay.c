@@ -1,5 +1,5 @@
-/* linnet-replay: runs a stored case through the library's own exchange, with a world of threads, and compares everything the case
- * holds. Each algorithm is a row.
+/* linnet-replay: runs a stored case through the library's own exchange, with a world of threads, and compares
+ * everything the case holds. Each algorithm is a row.
  *
  * Exit: 0 the case is reproduced, 1 something deviates, 2 the command line or the case is wrong, 77 not supported.
  */
@@ -14,16 +14,19 @@ static const struct {
     replay_fn_t replay;
 } algorithms[] = {
     {"exchange", "the two-phase exchange of the executable model, byte by byte", replay_exchange},
-    {"compressed_allreduce", "the reference's compressed all-reduce: bits exactly, values within tolerances", replay_allreduce},
+    {"compressed_allreduce", "the reference's compressed all-reduce: bits exactly, values within tolerances",
+     replay_allreduce},
 };
 
 enum { N_ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };
 
 static int usage(FILE *out)
 {
-    fprintf(out, "usage: linnet-replay CASE_DIR [--json FILE]\n\n"
-                 "Runs the case in CASE_DIR (case.json, data.bin) and prints the largest deviation of every array and step.\n\n"
-                 "algorithms:\n");
+    fprintf(
+        out,
+        "usage: linnet-replay CASE_DIR [--json FILE]\n\n"
+        "Runs the case in CASE_DIR (case.json, data.bin) and prints the largest deviation of every array and step.\n\n"
+        "algorithms:\n");
     for (size_t i = 0; i < N_ALGORITHMS; ++i) {
         fprintf(out, "  %-22s %s\n", algorithms[i].algorithm, algorithms[i].doc);
     }
@@ -34,8 +37,8 @@ static int usage(FILE *out)
 static int replay(const case_file_t *file, const char *json_path)
 {
     replay_report_t report = {.complete = true};
-    char            algorithm[64], name[128];
-    int             code = REPLAY_UNSUPPORTED;
+    char algorithm[64], name[128];
+    int code = REPLAY_UNSUPPORTED;
 
     if (!case_text(file, "algorithm", algorithm, sizeof(algorithm)) || !case_text(file, "case", name, sizeof(name))) {
         fprintf(stderr, "linnet-replay: case.json has no algorithm or no name\n");
@@ -45,7 +48,7 @@ static int replay(const case_file_t *file, const char *json_path)
     for (size_t i = 0; i < N_ALGORITHMS; ++i) {
         if (strcmp(algorithms[i].algorithm, algorithm) == 0) {
             report.problem[0] = '\0';
-            code              = algorithms[i].replay(file, &report);
+            code = algorithms[i].replay(file, &report);
         }
     }
     if (report.problem[0] != '\0') {
@@ -62,7 +65,7 @@ int main(int argc, char **argv)
 {
     const char *directory = NULL, *json_path = NULL;
     case_file_t file;
-    int         code;
+    int code;
 
     for (int i = 1; i < argc; ++i) {
         if ((strcmp(argv[i], "--help") == 0) || (strcmp(argv[i], "-h") == 0)) {

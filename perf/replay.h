@@ -12,21 +12,21 @@ enum { REPLAY_OK = 0, REPLAY_DEVIATES = 1, REPLAY_USAGE = 2, REPLAY_UNSUPPORTED 
 /* ---- report: one row per array and step --------------------------------------------------------------------- */
 
 typedef struct replay_row {
-    char   array[32];
+    char array[32];
     size_t step;
     double deviation, tolerance;
 } replay_row_t;
 
 typedef struct replay_report {
     replay_row_t *rows;
-    size_t        n_rows, room;
-    bool          complete; /* false: memory ran out */
-    char          problem[512]; /* what kept the case from being replayed, or "" */
+    size_t n_rows, room;
+    bool complete;     /* false: memory ran out */
+    char problem[512]; /* what kept the case from being replayed, or "" */
 } replay_report_t;
 
 void replay_report_add(replay_report_t *report, const char *array, size_t step, double deviation, double tolerance);
 /* Prints; writes JSON if path is not NULL. Returns an exit code. */
-int  replay_report_finish(const replay_report_t *report, const char *case_name, const char *json_path);
+int replay_report_finish(const replay_report_t *report, const char *case_name, const char *json_path);
 
 /* ---- comparisons: the deviation of one row of an array ------------------------------------------------------- */
 
@@ -45,19 +45,20 @@ double replay_largest(const float *got, const float *want, size_t count, double 
 typedef lnt_status_t (*replay_rank_fn_t)(lnt_comm_t *comm, void *arg);
 
 /* Runs all ranks; on failure the first error's text goes to `problem`. */
-lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn_t body, void *arg, char *problem, size_t size);
+lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn_t body, void *arg, char *problem,
+                          size_t size);
 
 /* One round of an exchange in several buckets: arms, starts, waits. *flags_p: the OR of all frames' flags. */
 typedef struct replay_round {
-    lnt_comm_t     *comm;
-    lnt_graph_t   **graphs;
+    lnt_comm_t *comm;
+    lnt_graph_t **graphs;
     _Atomic uint8_t *ready;
-    lnt_job_t       job;
+    lnt_job_t job;
 } replay_round_t;
 
 lnt_status_t replay_round_init(replay_round_t *round, lnt_comm_t *comm, lnt_exchange_t *const *exchanges, uint32_t n);
 lnt_status_t replay_round_run(replay_round_t *round, uint8_t *flags_p);
-void         replay_round_release(replay_round_t *round);
+void replay_round_release(replay_round_t *round);
 
 /* ---- algorithms ----------------------------------------------------------------------------------------------- */
 

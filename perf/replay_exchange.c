@@ -1,5 +1,6 @@
-/* Algorithm "exchange" of the executable model (tests/model): one program in several buckets, several rounds, errors carried, some rounds
- * poisoned. Everything is compared byte by byte; in skipped rounds a NaN of an f32 payload equals any other NaN.
+/* Algorithm "exchange" of the executable model (tests/model): one program in several buckets, several rounds, errors
+ * carried, some rounds poisoned. Everything is compared byte by byte; in skipped rounds a NaN of an f32 payload equals
+ * any other NaN.
  *
  * Each rank of the world fills its own part of common results, laid out as the arrays of the case; the comparison
  * (replay_exchange_compare.c) follows when all have ended.
@@ -11,18 +12,18 @@
 #include <string.h>
 
 typedef struct rank_state {
-    replay_exchange_t       *set;
-    lnt_comm_t      *comm;
+    replay_exchange_t *set;
+    lnt_comm_t *comm;
     lnt_exchange_t **exchanges; /* per bucket */
-    lnt_source_t    *sources;   /* per tensor */
-    replay_round_t   round;
+    lnt_source_t *sources;      /* per tensor */
+    replay_round_t round;
 } rank_state_t;
 
 /* ---- reading the case ---------------------------------------------------------------------------------------- */
 
 static bool read_codec(replay_exchange_t *set, replay_report_t *report, int *code_p)
 {
-    char    name[32];
+    char name[32];
     int64_t block = case_integer(set->file, "block", 0);
 
     *code_p = REPLAY_USAGE;
@@ -45,27 +46,28 @@ static bool read_codec(replay_exchange_t *set, replay_report_t *report, int *cod
 static bool read_numbers(replay_exchange_t *set)
 {
     const case_file_t *file = set->file;
-    double             clip = 1, loss_scale = 1, segment = 0;
-    case_array_t       input, live;
+    double clip = 1, loss_scale = 1, segment = 0;
+    case_array_t input, live;
 
-    set->n_ranks   = (uint32_t)case_integer(file, "world_size", 0);
-    set->n_nodes   = (uint32_t)case_integer(file, "node_count", 0);
-    set->n_steps   = (uint32_t)case_integer(file, "steps", 0);
-    set->n_elems   = (uint64_t)case_integer(file, "param_count", 0);
+    set->n_ranks = (uint32_t)case_integer(file, "world_size", 0);
+    set->n_nodes = (uint32_t)case_integer(file, "node_count", 0);
+    set->n_steps = (uint32_t)case_integer(file, "steps", 0);
+    set->n_elems = (uint64_t)case_integer(file, "param_count", 0);
     set->n_buckets = (uint32_t)case_list_size(file, "buckets");
     set->n_tensors = (uint32_t)case_list_size(file, "tensors");
     if ((set->n_ranks == 0) || (set->n_ranks > REPLAY_MAX_RANKS) || (set->n_nodes == 0) || (set->n_steps == 0) ||
-        (case_integers(file, "nodes", set->nodes, REPLAY_MAX_RANKS) != set->n_ranks) || !case_number(file, "clip", &clip) ||
-        !case_number(file, "loss_scale", &loss_scale) || !case_number(file, "segment", &segment) ||
-        !case_array(file, "input", "f32", &input) || !case_array(file, "live", "u8", &live) || (live.count != set->n_elems) ||
+        (case_integers(file, "nodes", set->nodes, REPLAY_MAX_RANKS) != set->n_ranks) ||
+        !case_number(file, "clip", &clip) || !case_number(file, "loss_scale", &loss_scale) ||
+        !case_number(file, "segment", &segment) || !case_array(file, "input", "f32", &input) ||
+        !case_array(file, "live", "u8", &live) || (live.count != set->n_elems) ||
         (input.count != set->n_steps * set->n_ranks * set->n_elems)) {
         return false;
     }
-    set->segment       = (uint64_t)segment;
-    set->factor        = (float)((double)set->n_nodes / set->n_ranks * clip / loss_scale);
+    set->segment = (uint64_t)segment;
+    set->factor = (float)((double)set->n_nodes / set->n_ranks * clip / loss_scale);
     set->server_factor = (float)(1.0 / set->n_nodes);
-    set->input         = input.data;
-    set->live          = live.data;
+    set->input = input.data;
+    set->live = live.data;
     return true;
 }
 
@@ -73,15 +75,18 @@ static bool read_numbers(replay_exchange_t *set)
 static bool read_frames(replay_exchange_t *set)
 {
     set->n_frames = case_list_size(set->file, "frames");
-    set->frames   = calloc(set->n_frames + 1, sizeof(*set->frames));
+    set->frames = calloc(set->n_frames + 1, sizeof(*set->frames));
     for (size_t i = 0; (set->frames != NULL) && (i < set->n_frames); ++i) {
-        const char  *line  = case_element(set->file, "frames", i);
+        const char *line = case_element(set->file, "frames", i);
         replay_frame_t *frame = &set->frames[i];
 
-        *frame = (replay_frame_t){
-            .phase = field_integer(line, "phase", 0), .bucket = field_integer(line, "bucket", 0), .shard = field_integer(line, "shard", 0),
-            .node = field_integer(line, "node", 0), .chunk = field_integer(line, "chunk", 0), .segment = field_integer(line, "segment", 0),
-            .bytes = (size_t)field_integer(line, "bytes", 0)};
+        *frame = (replay_frame_t){.phase = field_integer(line, "phase", 0),
+                                  .bucket = field_integer(line, "bucket", 0),
+                                  .shard = field_integer(line, "shard", 0),
+                                  .node = field_integer(line, "node", 0),
+                                  .chunk = field_integer(line, "chunk", 0),
+                                  .segment = field_integer(line, "segment", 0),
+                                  .bytes = (size_t)field_integer(line, "bytes", 0)};
         if ((frame->phase != 1) && (frame->phase != 2)) {
             return false;
         }
@@ -95,15 +100,15 @@ static bool allocate_results(replay_exchange_t *set)
 {
     const size_t steps = set->n_steps, n = set->n_elems, nodes = set->n_nodes, ranks = set->n_ranks;
 
-    set->phases[1]    = calloc(steps * set->phase_bytes[1] + 1, 1);
-    set->phases[2]    = calloc(steps * set->phase_bytes[2] + 1, 1);
-    set->times        = calloc(steps * set->n_frames + 1, sizeof(*set->times));
-    set->output       = calloc(steps * ranks * n + 1, sizeof(float));
+    set->phases[1] = calloc(steps * set->phase_bytes[1] + 1, 1);
+    set->phases[2] = calloc(steps * set->phase_bytes[2] + 1, 1);
+    set->times = calloc(steps * set->n_frames + 1, sizeof(*set->times));
+    set->output = calloc(steps * ranks * n + 1, sizeof(float));
     set->worker_error = calloc(steps * nodes * n + 1, sizeof(float));
     set->server_error = calloc(steps * n + 1, sizeof(float));
-    set->owned        = calloc((nodes + 1) * n + 1, 1);
-    set->wire         = calloc(steps * 2 * ranks, sizeof(int32_t));
-    set->verdict      = calloc(steps * ranks, sizeof(int32_t));
+    set->owned = calloc((nodes + 1) * n + 1, 1);
+    set->wire = calloc(steps * 2 * ranks, sizeof(int32_t));
+    set->verdict = calloc(steps * ranks, sizeof(int32_t));
     return (set->phases[1] != NULL) && (set->phases[2] != NULL) && (set->times != NULL) && (set->output != NULL) &&
            (set->worker_error != NULL) && (set->server_error != NULL) && (set->owned != NULL) && (set->wire != NULL) &&
            (set->verdict != NULL);
@@ -134,12 +139,13 @@ static uint64_t bucket_begin(const replay_exchange_t *set, uint32_t bucket)
 static size_t bucket_extents(const replay_exchange_t *set, uint32_t bucket, lnt_extent_t *extents)
 {
     const uint64_t begin = bucket_begin(set, bucket);
-    const uint64_t end   = begin + (uint64_t)field_integer(case_element(set->file, "buckets", bucket), "count", 0);
-    size_t         n     = 0;
+    const uint64_t end = begin + (uint64_t)field_integer(case_element(set->file, "buckets", bucket), "count", 0);
+    size_t n = 0;
 
     for (uint32_t t = 0; t < set->n_tensors; ++t) {
-        const char    *line  = case_element(set->file, "tensors", t);
-        const uint64_t first = (uint64_t)field_integer(line, "offset", 0), last = first + (uint64_t)field_integer(line, "count", 0);
+        const char *line = case_element(set->file, "tensors", t);
+        const uint64_t first = (uint64_t)field_integer(line, "offset", 0),
+                       last = first + (uint64_t)field_integer(line, "count", 0);
         const uint64_t low = (first > begin) ? first : begin, high = (last < end) ? last : end;
 
         if (low < high) {
@@ -151,28 +157,29 @@ static size_t bucket_extents(const replay_exchange_t *set, uint32_t bucket, lnt_
 
 static lnt_status_t create_exchange(rank_state_t *state, uint32_t bucket)
 {
-    const replay_exchange_t *set     = state->set;
-    lnt_extent_t    *extents = calloc(set->n_tensors + 1, sizeof(*extents));
-    uint64_t         at      = bucket_begin(set, bucket);
-    lnt_status_t     status;
+    const replay_exchange_t *set = state->set;
+    lnt_extent_t *extents = calloc(set->n_tensors + 1, sizeof(*extents));
+    uint64_t at = bucket_begin(set, bucket);
+    lnt_status_t status;
 
     const lnt_exchange_params_t params = {
-        .topo          = state->comm->topo,
-        .rank          = state->comm->rank,
-        .extents       = extents,
-        .n_extents     = (extents != NULL) ? bucket_extents(set, bucket, extents) : 0,
-        .codec         = set->codec,
+        .topo = state->comm->topo,
+        .rank = state->comm->rank,
+        .extents = extents,
+        .n_extents = (extents != NULL) ? bucket_extents(set, bucket, extents) : 0,
+        .codec = set->codec,
         .segment_elems = set->segment,
-        .bucket        = bucket,
-        .feedback      = true,
-        .stage         = {.struct_size = sizeof(lnt_stage_t)},
-        .sources       = state->sources,
+        .bucket = bucket,
+        .feedback = true,
+        .stage = {.struct_size = sizeof(lnt_stage_t)},
+        .sources = state->sources,
     };
 
     status = lnt_exchange_create(&params, &state->exchanges[bucket]);
     for (size_t e = 0; (status >= 0) && (e < params.n_extents); ++e) {
         if (memchr(set->live + at, 0, extents[e].count) != NULL) {
-            status = lnt_exchange_set_live(state->exchanges[bucket], extents[e].tensor, extents[e].offset, extents[e].count, set->live + at);
+            status = lnt_exchange_set_live(state->exchanges[bucket], extents[e].tensor, extents[e].offset,
+                                           extents[e].count, set->live + at);
         }
         at += extents[e].count;
     }
@@ -182,8 +189,8 @@ static lnt_status_t create_exchange(rank_state_t *state, uint32_t bucket)
 
 static void set_sources(rank_state_t *state, uint32_t step)
 {
-    const replay_exchange_t *set   = state->set;
-    const float     *input = set->input + ((size_t)step * set->n_ranks + state->comm->rank) * set->n_elems;
+    const replay_exchange_t *set = state->set;
+    const float *input = set->input + ((size_t)step * set->n_ranks + state->comm->rank) * set->n_elems;
 
     for (uint32_t t = 0; t < set->n_tensors; ++t) {
         const int64_t offset = field_integer(case_element(set->file, "tensors", t), "offset", 0);
@@ -193,16 +200,18 @@ static void set_sources(rank_state_t *state, uint32_t step)
 }
 
 /* Copies the payload of a frame this rank made to where the case has it. */
-static void tap_frame(rank_state_t *state, uint32_t step, uint32_t bucket, int64_t phase, const lnt_frame_header_t *header, const uint8_t *payload)
+static void tap_frame(rank_state_t *state, uint32_t step, uint32_t bucket, int64_t phase,
+                      const lnt_frame_header_t *header, const uint8_t *payload)
 {
-    replay_exchange_t    *set  = state->set;
+    replay_exchange_t *set = state->set;
     const int64_t node = state->comm->topo->node_of[state->comm->rank];
 
     for (size_t i = 0; i < set->n_frames; ++i) {
         const replay_frame_t *frame = &set->frames[i];
 
-        if ((frame->phase == phase) && (frame->bucket == bucket) && (frame->shard == header->shard) && (frame->node == node) &&
-            (frame->chunk == header->chunk) && (frame->segment == (int64_t)header->segment) && (frame->bytes == header->payload_bytes)) {
+        if ((frame->phase == phase) && (frame->bucket == bucket) && (frame->shard == header->shard) &&
+            (frame->node == node) && (frame->chunk == header->chunk) && (frame->segment == (int64_t)header->segment) &&
+            (frame->bytes == header->payload_bytes)) {
             memcpy(set->phases[phase] + step * set->phase_bytes[phase] + frame->at, payload, frame->bytes);
             ++set->times[step * set->n_frames + i];
             return;
@@ -232,10 +241,10 @@ static void tap(rank_state_t *state, uint32_t step, uint32_t bucket)
 /* Payload bytes of the round's sends. */
 static void count_wire(rank_state_t *state, uint32_t step)
 {
-    replay_exchange_t        *set  = state->set;
+    replay_exchange_t *set = state->set;
     const lnt_topo_t *topo = state->comm->topo;
-    const uint32_t    me   = state->comm->rank;
-    int32_t          *wire = set->wire + (size_t)step * 2 * set->n_ranks;
+    const uint32_t me = state->comm->rank;
+    int32_t *wire = set->wire + (size_t)step * 2 * set->n_ranks;
 
     for (uint32_t b = 0; b < set->n_buckets; ++b) {
         const lnt_graph_t *graph = lnt_exchange_graph(state->exchanges[b]);
@@ -275,14 +284,15 @@ static void count_owner(replay_exchange_t *set, uint32_t step, size_t at)
 
 static void keep_errors(rank_state_t *state, uint32_t step, uint32_t bucket)
 {
-    replay_exchange_t        *set    = state->set;
-    const uint64_t    begin  = bucket_begin(set, bucket);
-    const size_t      node   = state->comm->topo->node_of[state->comm->rank];
+    replay_exchange_t *set = state->set;
+    const uint64_t begin = bucket_begin(set, bucket);
+    const size_t node = state->comm->topo->node_of[state->comm->rank];
     const lnt_owned_t worker = lnt_exchange_worker_error(state->exchanges[bucket]);
     const lnt_owned_t server = lnt_exchange_server_error(state->exchanges[bucket]);
 
     for (uint64_t i = worker.begin; i < worker.end; ++i) {
-        set->worker_error[((size_t)step * set->n_nodes + node) * set->n_elems + begin + i] = worker.values[i - worker.begin];
+        set->worker_error[((size_t)step * set->n_nodes + node) * set->n_elems + begin + i] =
+            worker.values[i - worker.begin];
         count_owner(set, step, node * set->n_elems + begin + i);
     }
     for (uint64_t i = server.begin; i < server.end; ++i) {
@@ -293,14 +303,15 @@ static void keep_errors(rank_state_t *state, uint32_t step, uint32_t bucket)
 
 static void end_round(rank_state_t *state, uint32_t step, bool skipped)
 {
-    replay_exchange_t *set    = state->set;
-    float     *output = set->output + ((size_t)step * set->n_ranks + state->comm->rank) * set->n_elems;
+    replay_exchange_t *set = state->set;
+    float *output = set->output + ((size_t)step * set->n_ranks + state->comm->rank) * set->n_elems;
 
     set->verdict[step * set->n_ranks + state->comm->rank] = skipped;
     for (uint32_t b = 0; b < set->n_buckets; ++b) {
         tap(state, step, b);
         if (!skipped) {
-            lnt_exchange_read(state->exchanges[b], 0, lnt_exchange_grid(state->exchanges[b])->n_elems, output + bucket_begin(set, b));
+            lnt_exchange_read(state->exchanges[b], 0, lnt_exchange_grid(state->exchanges[b])->n_elems,
+                              output + bucket_begin(set, b));
             lnt_exchange_commit(state->exchanges[b]);
         }
         keep_errors(state, step, b);
@@ -310,7 +321,7 @@ static void end_round(rank_state_t *state, uint32_t step, bool skipped)
 static lnt_status_t run_round(rank_state_t *state, uint32_t step)
 {
     lnt_comm_stats_t stats = {.struct_size = sizeof(stats)};
-    uint8_t          flags;
+    uint8_t flags;
 
     set_sources(state, step);
     for (uint32_t b = 0; b < state->set->n_buckets; ++b) {
@@ -327,11 +338,11 @@ static lnt_status_t run_round(rank_state_t *state, uint32_t step)
 
 static lnt_status_t rank_body(lnt_comm_t *comm, void *arg)
 {
-    replay_exchange_t   *set   = arg;
+    replay_exchange_t *set = arg;
     rank_state_t state = {.set = set, .comm = comm};
 
     state.exchanges = calloc(set->n_buckets + 1, sizeof(lnt_exchange_t *));
-    state.sources   = calloc(set->n_tensors + 1, sizeof(lnt_source_t));
+    state.sources = calloc(set->n_tensors + 1, sizeof(lnt_source_t));
     if ((state.exchanges == NULL) || (state.sources == NULL)) {
         return lnt_error(LNT_ERR_NO_MEMORY, NULL, "no memory for a rank");
     }
@@ -353,8 +364,8 @@ static lnt_status_t rank_body(lnt_comm_t *comm, void *arg)
 
 int replay_exchange(const case_file_t *file, replay_report_t *report)
 {
-    replay_exchange_t set  = {.file = file};
-    int       code = REPLAY_USAGE;
+    replay_exchange_t set = {.file = file};
+    int code = REPLAY_USAGE;
 
     if (!read_codec(&set, report, &code)) {
         return code;

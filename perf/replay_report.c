@@ -9,7 +9,7 @@
 void replay_report_add(replay_report_t *report, const char *array, size_t step, double deviation, double tolerance)
 {
     if (report->n_rows == report->room) {
-        size_t        room = (report->room == 0) ? 64 : 2 * report->room;
+        size_t room = (report->room == 0) ? 64 : 2 * report->room;
         replay_row_t *rows = realloc(report->rows, room * sizeof(*rows));
 
         if (rows == NULL) {
@@ -31,12 +31,13 @@ static bool is_good(const replay_row_t *row)
 
 static void write_json(const replay_report_t *report, const char *case_name, int code, FILE *out)
 {
-    fprintf(out, "{\"case\": \"%s\", \"passed\": %s, \"problem\": \"%s\", \"rows\": [", case_name, (code == REPLAY_OK) ? "true" : "false",
-            report->problem);
+    fprintf(out, "{\"case\": \"%s\", \"passed\": %s, \"problem\": \"%s\", \"rows\": [", case_name,
+            (code == REPLAY_OK) ? "true" : "false", report->problem);
     for (size_t i = 0; i < report->n_rows; ++i) {
         const replay_row_t *row = &report->rows[i];
 
-        fprintf(out, "%s\n{\"array\": \"%s\", \"step\": %zu, \"deviation\": ", (i == 0) ? "" : ",", row->array, row->step);
+        fprintf(out, "%s\n{\"array\": \"%s\", \"step\": %zu, \"deviation\": ", (i == 0) ? "" : ",", row->array,
+                row->step);
         if (isfinite(row->deviation)) {
             fprintf(out, "%.9g", row->deviation);
         } else {
@@ -50,14 +51,15 @@ static void write_json(const replay_report_t *report, const char *case_name, int
 int replay_report_finish(const replay_report_t *report, const char *case_name, const char *json_path)
 {
     size_t n_bad = 0;
-    int    code;
-    FILE  *json;
+    int code;
+    FILE *json;
 
     printf("# %-20s %5s %14s %12s\n", "array", "step", "deviation", "tolerance");
     for (size_t i = 0; i < report->n_rows; ++i) {
         const replay_row_t *row = &report->rows[i];
 
-        printf("  %-20s %5zu %14.6g %12.6g%s\n", row->array, row->step, row->deviation, row->tolerance, is_good(row) ? "" : "  <- deviates");
+        printf("  %-20s %5zu %14.6g %12.6g%s\n", row->array, row->step, row->deviation, row->tolerance,
+               is_good(row) ? "" : "  <- deviates");
         n_bad += !is_good(row);
     }
     code = ((n_bad == 0) && report->complete && (report->n_rows > 0)) ? REPLAY_OK : REPLAY_DEVIATES;
@@ -77,7 +79,7 @@ int replay_report_finish(const replay_report_t *report, const char *case_name, c
 double replay_bytes_differ(const void *got, const void *want, size_t bytes)
 {
     const unsigned char *a = got, *b = want;
-    size_t               n = 0;
+    size_t n = 0;
 
     for (size_t i = 0; i < bytes; ++i) {
         n += (a[i] != b[i]);

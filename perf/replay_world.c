@@ -9,21 +9,22 @@
 enum { TIMEOUT_MS = 60000 };
 
 typedef struct rank_thread {
-    pthread_t        thread;
+    pthread_t thread;
     lnt_bootstrap_t *bootstrap;
-    int64_t          node;
+    int64_t node;
     replay_rank_fn_t body;
-    void            *arg;
-    lnt_status_t     status;
-    char             problem[LNT_ERROR_TEXT_MAX];
+    void *arg;
+    lnt_status_t status;
+    char problem[LNT_ERROR_TEXT_MAX];
 } rank_thread_t;
 
 static lnt_status_t run_rank(rank_thread_t *rank, lnt_context_t *context)
 {
-    lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = rank->bootstrap, .timeout_ms = TIMEOUT_MS, .transports = "loop"};
-    lnt_comm_t       *comm;
-    lnt_status_t      status;
-    char              node[32];
+    lnt_comm_params_t params = {
+        .struct_size = sizeof(params), .bootstrap = rank->bootstrap, .timeout_ms = TIMEOUT_MS, .transports = "loop"};
+    lnt_comm_t *comm;
+    lnt_status_t status;
+    char node[32];
 
     snprintf(node, sizeof(node), "replay-%lld", (long long)rank->node);
     params.node = node;
@@ -53,11 +54,12 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn_t body, void *arg, char *problem, size_t size)
+lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn_t body, void *arg, char *problem,
+                          size_t size)
 {
     lnt_bootstrap_t bootstraps[REPLAY_MAX_RANKS];
-    rank_thread_t   ranks[REPLAY_MAX_RANKS];
-    lnt_status_t    status = lnt_bootstrap_threads(n_ranks, TIMEOUT_MS, bootstraps);
+    rank_thread_t ranks[REPLAY_MAX_RANKS];
+    lnt_status_t status = lnt_bootstrap_threads(n_ranks, TIMEOUT_MS, bootstraps);
 
     if (status < 0) {
         snprintf(problem, size, "%s", lnt_last_error()->cause);
@@ -85,9 +87,9 @@ lnt_status_t replay_round_init(replay_round_t *round, lnt_comm_t *comm, lnt_exch
 {
     uint64_t n_tasks = 0;
 
-    *round        = (replay_round_t){.comm = comm};
+    *round = (replay_round_t){.comm = comm};
     round->graphs = calloc((size_t)n + 1, sizeof(*round->graphs));
-    round->ready  = calloc((size_t)n + 1, sizeof(*round->ready));
+    round->ready = calloc((size_t)n + 1, sizeof(*round->ready));
     if ((round->graphs == NULL) || (round->ready == NULL)) {
         return lnt_error(LNT_ERR_NO_MEMORY, NULL, "no memory for a round");
     }
@@ -95,9 +97,9 @@ lnt_status_t replay_round_init(replay_round_t *round, lnt_comm_t *comm, lnt_exch
         round->graphs[b] = lnt_exchange_graph(exchanges[b]);
         n_tasks += round->graphs[b]->n_tasks;
     }
-    round->job.graphs      = round->graphs;
-    round->job.n_graphs    = n;
-    round->job.ready       = round->ready;
+    round->job.graphs = round->graphs;
+    round->job.n_graphs = n;
+    round->job.ready = round->ready;
     round->job.layout_hash = 1;
     snprintf(round->job.what, sizeof(round->job.what), "replay");
     return lnt_exec_reserve(comm->exec, n_tasks);

@@ -1,7 +1,7 @@
-/* All-gather: every rank encodes its vector once and sends the frames to all; afterwards everybody decodes the same bytes,
- * the source too. Every rank sees all frames, so their flags are the vote. */
-#include "coll.h"
+/* All-gather: every rank encodes its vector once and sends the frames to all; afterwards everybody decodes the same
+ * bytes, the source too. Every rank sees all frames, so their flags are the vote. */
 #include "../base/error.h"
+#include "coll.h"
 
 /* Frame of a segment of a source. */
 static uint32_t frame_of(const lnt_coll_t *coll, uint32_t source, uint32_t segment)
@@ -14,7 +14,8 @@ static void encode(lnt_graph_t *graph, uint32_t task, uint64_t segment)
     const lnt_coll_t *coll = graph->owner;
 
     (void)task;
-    lnt_coll_vector_encode(&coll->vector, graph, frame_of(coll, coll->args.rank, (uint32_t)segment), (uint32_t)segment, coll->input);
+    lnt_coll_vector_encode(&coll->vector, graph, frame_of(coll, coll->args.rank, (uint32_t)segment), (uint32_t)segment,
+                           coll->input);
 }
 
 static void add_sends(lnt_coll_t *coll, lnt_graph_builder_t *builder)
@@ -64,10 +65,10 @@ static void finish(lnt_coll_t *coll)
 }
 
 const lnt_coll_row_t lnt_coll_allgather = {
-    .name      = "allgather",
-    .doc       = "every rank sends its vector to all others",
-    .op        = LNT_COLL_ALLGATHER,
+    .name = "allgather",
+    .doc = "every rank sends its vector to all others",
+    .op = LNT_COLL_ALLGATHER,
     .min_ranks = 1,
-    .init      = init,
-    .finish    = finish,
+    .init = init,
+    .finish = finish,
 };

@@ -2,9 +2,9 @@
  *
  * The exchange keeps every frame until the output has been written, so a poisoned run is simply not written.
  */
-#include "coll.h"
 #include "../base/error.h"
 #include "../base/memory.h"
+#include "coll.h"
 
 enum { TILE_ELEMS = 1 << 16 };
 
@@ -17,18 +17,18 @@ static uint64_t tile_elems(const lnt_coll_t *coll)
 
 static lnt_status_t init(lnt_coll_t *coll)
 {
-    const lnt_coll_args_t      *args   = &coll->args;
-    const lnt_extent_t          extent = {0, 0, args->count};
+    const lnt_coll_args_t *args = &coll->args;
+    const lnt_extent_t extent = {0, 0, args->count};
     const lnt_exchange_params_t params = {
-        .topo          = args->topo,
-        .rank          = args->rank,
-        .extents       = &extent,
-        .n_extents     = 1,
-        .codec         = args->codec,
+        .topo = args->topo,
+        .rank = args->rank,
+        .extents = &extent,
+        .n_extents = 1,
+        .codec = args->codec,
         .segment_elems = args->segment_elems,
-        .feedback      = args->feedback,
-        .stage         = {.struct_size = sizeof(lnt_stage_t)},
-        .sources       = &coll->source,
+        .feedback = args->feedback,
+        .stage = {.struct_size = sizeof(lnt_stage_t)},
+        .sources = &coll->source,
     };
 
     if (args->dtype != LNT_F32) {
@@ -59,12 +59,12 @@ static void prepare(lnt_coll_t *coll)
 static void write_converted(lnt_coll_t *coll)
 {
     const uint64_t step = tile_elems(coll);
-    uint16_t      *out  = coll->output;
+    uint16_t *out = coll->output;
 
     for (uint64_t pos = 0; pos < coll->args.count; pos += step) {
-        const uint64_t   n      = (coll->args.count - pos < step) ? coll->args.count - pos : step;
-        lnt_encode_in_t  values = {.values = coll->tile, .dtype = LNT_F32, .n = n};
-        lnt_encode_out_t coded  = {.codes = (uint8_t *)(out + pos)};
+        const uint64_t n = (coll->args.count - pos < step) ? coll->args.count - pos : step;
+        lnt_encode_in_t values = {.values = coll->tile, .dtype = LNT_F32, .n = n};
+        lnt_encode_out_t coded = {.codes = (uint8_t *)(out + pos)};
 
         lnt_exchange_read(coll->exchange, pos, n, coll->tile);
         coll->narrow.ops->encode(&coll->narrow.cfg, &values, &coded);
@@ -82,11 +82,11 @@ static void finish(lnt_coll_t *coll)
 }
 
 const lnt_coll_row_t lnt_coll_allreduce = {
-    .name      = "allreduce",
-    .doc       = "mean or sum over all ranks by the two-phase exchange, hierarchical by node",
-    .op        = LNT_COLL_ALLREDUCE,
+    .name = "allreduce",
+    .doc = "mean or sum over all ranks by the two-phase exchange, hierarchical by node",
+    .op = LNT_COLL_ALLREDUCE,
     .min_ranks = 1,
-    .init      = init,
-    .prepare   = prepare,
-    .finish    = finish,
+    .init = init,
+    .prepare = prepare,
+    .finish = finish,
 };

@@ -1,13 +1,13 @@
 /* Barrier: a header without payload from every rank to every other. The same frames serve as a vote elsewhere. */
-#include "coll.h"
 #include "../base/error.h"
+#include "coll.h"
 
 enum { PHASE_DATA = 3, VOTE_CHUNK = UINT16_MAX }; /* no part has this number: there are at most 65535 ranks */
 
 static uint32_t add_header(lnt_graph_builder_t *builder, uint32_t source)
 {
     const lnt_frame_header_t header = {.phase = PHASE_DATA, .chunk = VOTE_CHUNK, .source = source};
-    uint32_t                 frame  = lnt_graph_add_frame(builder, 0, 0);
+    uint32_t frame = lnt_graph_add_frame(builder, 0, 0);
 
     lnt_graph_set_header(builder, frame, &header);
     return frame;
@@ -40,9 +40,9 @@ static lnt_status_t init(lnt_coll_t *coll)
 }
 
 const lnt_coll_row_t lnt_coll_barrier = {
-    .name      = "barrier",
-    .doc       = "nobody leaves before all have come",
-    .op        = LNT_COLL_BARRIER,
+    .name = "barrier",
+    .doc = "nobody leaves before all have come",
+    .op = LNT_COLL_BARRIER,
     .min_ranks = 1,
-    .init      = init,
+    .init = init,
 };

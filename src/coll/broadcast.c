@@ -1,13 +1,14 @@
 /* Broadcast: the root encodes and sends to all; everybody decodes the same bytes, the root too, and sees all flags. */
-#include "coll.h"
 #include "../base/error.h"
+#include "coll.h"
 
 static void encode(lnt_graph_t *graph, uint32_t task, uint64_t segment)
 {
     const lnt_coll_t *coll = graph->owner;
 
     (void)task;
-    lnt_coll_vector_encode(&coll->vector, graph, coll->first_frame + (uint32_t)segment, (uint32_t)segment, coll->output);
+    lnt_coll_vector_encode(&coll->vector, graph, coll->first_frame + (uint32_t)segment, (uint32_t)segment,
+                           coll->output);
 }
 
 static void add_root(lnt_coll_t *coll, lnt_graph_builder_t *builder)
@@ -46,10 +47,10 @@ static void finish(lnt_coll_t *coll)
 }
 
 const lnt_coll_row_t lnt_coll_broadcast = {
-    .name      = "broadcast",
-    .doc       = "the root sends its vector to all others",
-    .op        = LNT_COLL_BROADCAST,
+    .name = "broadcast",
+    .doc = "the root sends its vector to all others",
+    .op = LNT_COLL_BROADCAST,
     .min_ranks = 1,
-    .init      = init,
-    .finish    = finish,
+    .init = init,
+    .finish = finish,
 };

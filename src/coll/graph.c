@@ -1,8 +1,9 @@
 /* Builder and memory of task graphs.
  *
- * The builder collects tasks, edges and frames in growing arrays; finish turns them into two blocks of memory: the graph
- * (tasks, successor lists, receive index, run state) and the workspace (frames and scratch, each at a multiple of 64 bytes).
- * Sizes of both are known before anything is allocated, which is what the prediction reports. Nothing here runs tasks.
+ * The builder collects tasks, edges and frames in growing arrays; finish turns them into two blocks of memory: the
+ * graph (tasks, successor lists, receive index, run state) and the workspace (frames and scratch, each at a multiple of
+ * 64 bytes). Sizes of both are known before anything is allocated, which is what the prediction reports. Nothing here
+ * runs tasks.
  */
 #include "graph.h"
 
@@ -26,18 +27,18 @@ typedef struct expected {
 } expected_t;
 
 typedef struct array {
-    void    *items;
+    void *items;
     uint32_t n, room;
 } array_t;
 
 struct lnt_graph_builder {
-    array_t      tasks;   /* lnt_task_t */
-    array_t      frames;  /* lnt_frame_t */
-    array_t      headers; /* lnt_frame_header_t, one per frame */
-    array_t      edges;   /* edge_t */
-    array_t      recvs;   /* expected_t */
-    uint64_t     bytes;   /* of the workspace so far */
-    lnt_status_t status;  /* the first error */
+    array_t tasks;       /* lnt_task_t */
+    array_t frames;      /* lnt_frame_t */
+    array_t headers;     /* lnt_frame_header_t, one per frame */
+    array_t edges;       /* edge_t */
+    array_t recvs;       /* expected_t */
+    uint64_t bytes;      /* of the workspace so far */
+    lnt_status_t status; /* the first error */
 };
 
 static uint64_t align_up(uint64_t bytes)
@@ -65,8 +66,8 @@ lnt_status_t lnt_graph_begin(lnt_graph_builder_t **builder_p)
 
 static void *array_grow(array_t *array, size_t size)
 {
-    const uint32_t room  = (array->room == 0) ? 64 : 2 * array->room;
-    void          *items = (room > array->room) ? lnt_calloc(room, size, "graph builder array") : NULL;
+    const uint32_t room = (array->room == 0) ? 64 : 2 * array->room;
+    void *items = (room > array->room) ? lnt_calloc(room, size, "graph builder array") : NULL;
 
     if (items == NULL) {
         return NULL;
@@ -76,7 +77,7 @@ static void *array_grow(array_t *array, size_t size)
     }
     lnt_free(array->items);
     array->items = items;
-    array->room  = room;
+    array->room = room;
     return items;
 }
 
@@ -110,13 +111,13 @@ uint64_t lnt_graph_add_scratch(lnt_graph_builder_t *builder, uint64_t bytes)
 
 uint32_t lnt_graph_add_frame(lnt_graph_builder_t *builder, uint32_t payload_bytes, uint32_t section_bytes)
 {
-    const uint64_t           bytes  = LNT_FRAME_HEADER_BYTES + (uint64_t)payload_bytes + section_bytes;
+    const uint64_t bytes = LNT_FRAME_HEADER_BYTES + (uint64_t)payload_bytes + section_bytes;
     const lnt_frame_header_t header = {.magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION};
-    lnt_frame_t              frame  = {0, section_bytes, payload_bytes};
+    lnt_frame_t frame = {0, section_bytes, payload_bytes};
 
     if (((uint64_t)payload_bytes + section_bytes > INT32_MAX) && (builder->status >= 0)) {
-        builder->status = lnt_error(LNT_ERR_OUT_OF_RANGE, "use smaller segments", "a frame of %u + %u bytes: below 2^31 is legal",
-                                    payload_bytes, section_bytes);
+        builder->status = lnt_error(LNT_ERR_OUT_OF_RANGE, "use smaller segments",
+                                    "a frame of %u + %u bytes: below 2^31 is legal", payload_bytes, section_bytes);
     }
     frame.offset = lnt_graph_add_scratch(builder, bytes);
     array_add(builder, &builder->headers, &header, sizeof(header));
@@ -125,16 +126,16 @@ uint32_t lnt_graph_add_frame(lnt_graph_builder_t *builder, uint32_t payload_byte
 
 void lnt_graph_set_header(lnt_graph_builder_t *builder, uint32_t frame, const lnt_frame_header_t *header)
 {
-    const lnt_frame_t  *sizes  = builder->frames.items;
+    const lnt_frame_t *sizes = builder->frames.items;
     lnt_frame_header_t *stored = builder->headers.items;
 
     if (builder->status < 0) {
         return;
     }
     assert(frame < builder->frames.n);
-    stored[frame]               = *header;
-    stored[frame].magic         = LNT_FRAME_MAGIC;
-    stored[frame].version       = LNT_FRAME_VERSION;
+    stored[frame] = *header;
+    stored[frame].magic = LNT_FRAME_MAGIC;
+    stored[frame].version = LNT_FRAME_VERSION;
     stored[frame].payload_bytes = sizes[frame].payload_bytes;
     stored[frame].section_bytes = sizes[frame].section_bytes;
 }
@@ -155,8 +156,8 @@ uint32_t lnt_graph_add_send(lnt_graph_builder_t *builder, uint32_t frame, uint32
 
 uint32_t lnt_graph_add_recv(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer, uint64_t key)
 {
-    const lnt_task_t task     = {.kind = LNT_TASK_RECV, .frame = frame, .peer = peer};
-    const uint32_t   number   = array_add(builder, &builder->tasks, &task, sizeof(task));
+    const lnt_task_t task = {.kind = LNT_TASK_RECV, .frame = frame, .peer = peer};
+    const uint32_t number = array_add(builder, &builder->tasks, &task, sizeof(task));
     const expected_t expected = {key, number};
 
     array_add(builder, &builder->recvs, &expected, sizeof(expected));
@@ -180,25 +181,25 @@ static plan_t plan_graph(const lnt_graph_builder_t *builder)
 {
     plan_t plan = {0};
 
-    plan.next       = plan.tasks + align_up(builder->tasks.n * sizeof(lnt_task_t));
-    plan.frames     = plan.next + align_up(builder->edges.n * sizeof(uint32_t));
-    plan.keys       = plan.frames + align_up(builder->frames.n * sizeof(lnt_frame_t));
+    plan.next = plan.tasks + align_up(builder->tasks.n * sizeof(lnt_task_t));
+    plan.frames = plan.next + align_up(builder->edges.n * sizeof(uint32_t));
+    plan.keys = plan.frames + align_up(builder->frames.n * sizeof(lnt_frame_t));
     plan.recv_tasks = plan.keys + align_up(builder->recvs.n * sizeof(uint64_t));
-    plan.pending    = plan.recv_tasks + align_up(builder->recvs.n * sizeof(uint32_t));
-    plan.sends      = plan.pending + align_up(builder->tasks.n * sizeof(uint32_t));
-    plan.end        = plan.sends + align_up(builder->tasks.n * sizeof(lnt_send_t));
+    plan.pending = plan.recv_tasks + align_up(builder->recvs.n * sizeof(uint32_t));
+    plan.sends = plan.pending + align_up(builder->tasks.n * sizeof(uint32_t));
+    plan.end = plan.sends + align_up(builder->tasks.n * sizeof(lnt_send_t));
     return plan;
 }
 
 static void place_arrays(lnt_graph_t *graph, uint8_t *memory, const plan_t *plan)
 {
-    graph->tasks      = (lnt_task_t *)(void *)(memory + plan->tasks);
-    graph->next       = (uint32_t *)(void *)(memory + plan->next);
-    graph->frames     = (lnt_frame_t *)(void *)(memory + plan->frames);
-    graph->recv_keys  = (uint64_t *)(void *)(memory + plan->keys);
+    graph->tasks = (lnt_task_t *)(void *)(memory + plan->tasks);
+    graph->next = (uint32_t *)(void *)(memory + plan->next);
+    graph->frames = (lnt_frame_t *)(void *)(memory + plan->frames);
+    graph->recv_keys = (uint64_t *)(void *)(memory + plan->keys);
     graph->recv_tasks = (uint32_t *)(void *)(memory + plan->recv_tasks);
-    graph->pending    = (uint32_t *)(void *)(memory + plan->pending);
-    graph->sends      = (lnt_send_t *)(void *)(memory + plan->sends);
+    graph->pending = (uint32_t *)(void *)(memory + plan->pending);
+    graph->sends = (lnt_send_t *)(void *)(memory + plan->sends);
 }
 
 static void copy_items(void *to, const array_t *array, size_t size)
@@ -211,8 +212,8 @@ static void copy_items(void *to, const array_t *array, size_t size)
 /* Successor lists by a counting sort of the edges: successors keep the order in which their edges were added. */
 static void link_tasks(lnt_graph_t *graph, const array_t *edges)
 {
-    const edge_t *edge  = edges->items;
-    uint32_t      first = 0;
+    const edge_t *edge = edges->items;
+    uint32_t first = 0;
 
     for (uint32_t i = 0; i < edges->n; ++i) {
         ++graph->tasks[edge[i].before].n_next;
@@ -255,17 +256,17 @@ static lnt_status_t sort_recvs(array_t *recvs)
 
 static void fill_graph(lnt_graph_t *graph, const lnt_graph_builder_t *builder)
 {
-    const expected_t         *expected = builder->recvs.items;
-    const lnt_frame_header_t *headers  = builder->headers.items;
+    const expected_t *expected = builder->recvs.items;
+    const lnt_frame_header_t *headers = builder->headers.items;
 
-    graph->n_tasks  = builder->tasks.n;
+    graph->n_tasks = builder->tasks.n;
     graph->n_frames = builder->frames.n;
-    graph->n_recvs  = builder->recvs.n;
+    graph->n_recvs = builder->recvs.n;
     copy_items(graph->tasks, &builder->tasks, sizeof(lnt_task_t));
     copy_items(graph->frames, &builder->frames, sizeof(lnt_frame_t));
     link_tasks(graph, &builder->edges);
     for (uint32_t i = 0; i < graph->n_recvs; ++i) {
-        graph->recv_keys[i]  = expected[i].key;
+        graph->recv_keys[i] = expected[i].key;
         graph->recv_tasks[i] = expected[i].task;
     }
     for (uint32_t f = 0; f < graph->n_frames; ++f) {
@@ -295,7 +296,7 @@ static lnt_status_t build(lnt_graph_builder_t *builder, lnt_graph_t *graph, cons
 
 lnt_status_t lnt_graph_finish(lnt_graph_builder_t *builder, lnt_graph_t *graph, lnt_graph_bytes_t *bytes_p)
 {
-    const plan_t plan   = plan_graph(builder);
+    const plan_t plan = plan_graph(builder);
     lnt_status_t status = builder->status;
 
     if ((status >= 0) && (graph != NULL)) {
@@ -317,6 +318,6 @@ void lnt_graph_release(lnt_graph_t *graph)
 {
     lnt_free(graph->tasks); /* one block: see plan_t */
     lnt_free(graph->space.base);
-    graph->tasks      = NULL;
+    graph->tasks = NULL;
     graph->space.base = NULL;
 }

@@ -37,10 +37,11 @@ static bool number_blocks(lnt_grid_t *grid, uint64_t *pos, uint64_t *first)
         if (extent->count > MAX_ELEMS - pos[e]) {
             return false;
         }
-        pos[e + 1]   = pos[e] + extent->count;
-        first[e + 1] = grid->packed ? blocks_in(pos[e + 1], grid->block) : first[e] + blocks_in(extent->count, grid->block);
+        pos[e + 1] = pos[e] + extent->count;
+        first[e + 1] =
+            grid->packed ? blocks_in(pos[e + 1], grid->block) : first[e] + blocks_in(extent->count, grid->block);
     }
-    grid->n_elems  = pos[grid->n_extents];
+    grid->n_elems = pos[grid->n_extents];
     grid->n_blocks = first[grid->n_extents];
     return true;
 }
@@ -48,8 +49,8 @@ static bool number_blocks(lnt_grid_t *grid, uint64_t *pos, uint64_t *first)
 lnt_status_t lnt_grid_init(lnt_grid_t *grid, const lnt_extent_t *extents, size_t n_extents, uint32_t block, bool packed)
 {
     const size_t n_words = 2 * (n_extents + 1);
-    lnt_grid_t   made    = {.block = block, .packed = packed, .n_extents = n_extents};
-    uint64_t    *pos;
+    lnt_grid_t made = {.block = block, .packed = packed, .n_extents = n_extents};
+    uint64_t *pos;
 
     LNT_CHECK_ARG((grid != NULL) && ((extents != NULL) || (n_extents == 0)));
     LNT_CHECK_ARG((block != 0) && (block % 8 == 0)); /* compat grids need 8, all others keep 64 */
@@ -57,15 +58,16 @@ lnt_status_t lnt_grid_init(lnt_grid_t *grid, const lnt_extent_t *extents, size_t
     if (pos == NULL) {
         return LNT_ERR_NO_MEMORY;
     }
-    made.pos     = pos;
-    made.first   = pos + n_extents + 1;
+    made.pos = pos;
+    made.first = pos + n_extents + 1;
     made.extents = (const lnt_extent_t *)(const void *)(pos + n_words);
     if (n_extents != 0) {
         memcpy(pos + n_words, extents, n_extents * sizeof(*extents));
     }
     if (!number_blocks(&made, pos, pos + n_extents + 1)) {
         lnt_free(pos);
-        return lnt_error(LNT_ERR_OUT_OF_RANGE, "use smaller tensors or more buckets", "a grid holds at most 2^56 elements");
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, "use smaller tensors or more buckets",
+                         "a grid holds at most 2^56 elements");
     }
     *grid = made;
     return LNT_OK;
@@ -131,9 +133,9 @@ uint64_t lnt_range_elems(const lnt_grid_t *grid, lnt_range_t range)
 /* First block of `range` whose owner is i or higher: its offset times n is at least i * N. */
 static uint64_t part_begin(const lnt_grid_t *grid, lnt_range_t range, uint32_t n, uint32_t i)
 {
-    const uint64_t n_elems   = lnt_range_elems(grid, range);
+    const uint64_t n_elems = lnt_range_elems(grid, range);
     const uint64_t threshold = (uint64_t)(((wide_t)n_elems * i + n - 1) / n);
-    const uint64_t block     = lnt_grid_block(grid, lnt_grid_pos(grid, range.begin) + threshold);
+    const uint64_t block = lnt_grid_block(grid, lnt_grid_pos(grid, range.begin) + threshold);
 
     return min_u64(block, range.end);
 }
@@ -146,9 +148,9 @@ lnt_range_t lnt_layout_part(const lnt_grid_t *grid, lnt_range_t range, uint32_t 
 
 lnt_range_t lnt_layout_segment(const lnt_grid_t *grid, lnt_range_t range, uint64_t begin, uint64_t segment_elems)
 {
-    const uint64_t pos   = lnt_grid_pos(grid, begin);
+    const uint64_t pos = lnt_grid_pos(grid, begin);
     const uint64_t limit = pos + min_u64(segment_elems, grid->n_elems - pos);
-    uint64_t       end   = lnt_grid_block(grid, limit);
+    uint64_t end = lnt_grid_block(grid, limit);
 
     if (lnt_grid_pos(grid, end) > limit) {
         --end; /* the block that crosses the limit */
@@ -169,9 +171,9 @@ uint32_t lnt_layout_n_segments(const lnt_grid_t *grid, lnt_range_t range, uint64
 
 lnt_run_t lnt_layout_run(const lnt_grid_t *grid, uint64_t pos, uint64_t end_pos)
 {
-    const size_t   e   = find_extent(grid->pos, grid->n_extents, pos);
-    uint64_t       end = min_u64(grid->pos[e + 1], end_pos);
-    const uint64_t in  = pos - grid->pos[e];
+    const size_t e = find_extent(grid->pos, grid->n_extents, pos);
+    uint64_t end = min_u64(grid->pos[e + 1], end_pos);
+    const uint64_t in = pos - grid->pos[e];
 
     assert((pos < end_pos) && (end_pos <= grid->n_elems));
     if (grid->packed) {
@@ -219,10 +221,11 @@ uint64_t lnt_layout_mask_offset(const lnt_grid_t *grid, uint64_t block)
     return code_bytes(1, grid, (lnt_range_t){0, block});
 }
 
-uint64_t lnt_layout_frame_bytes(const lnt_codec_t *codec, const lnt_grid_t *grid, lnt_range_t range, uint64_t n_dead_blocks)
+uint64_t lnt_layout_frame_bytes(const lnt_codec_t *codec, const lnt_grid_t *grid, lnt_range_t range,
+                                uint64_t n_dead_blocks)
 {
-    return LNT_FRAME_HEADER_BYTES + lnt_layout_scale_bytes(codec, grid, range) + lnt_layout_code_bytes(codec, grid, range) +
-           (n_dead_blocks + 7) / 8;
+    return LNT_FRAME_HEADER_BYTES + lnt_layout_scale_bytes(codec, grid, range) +
+           lnt_layout_code_bytes(codec, grid, range) + (n_dead_blocks + 7) / 8;
 }
 
 /* Bytes of all frames of a range. Frames of phase 0 have no activity section: no dead_block. */
@@ -233,7 +236,7 @@ static wide_t frames_bytes(const lnt_codec_t *codec, const lnt_grid_t *grid, lnt
 
     for (uint64_t k = range.begin; k < range.end;) {
         lnt_range_t segment = lnt_layout_segment(grid, range, k, segment_elems);
-        uint64_t    n_dead  = 0;
+        uint64_t n_dead = 0;
 
         for (; (dead_block != NULL) && (k < segment.end); ++k) {
             n_dead += (dead_block[k] != 0);
@@ -250,13 +253,14 @@ typedef struct sent {
 
 /* What the owner of shard range `shard` on `node` sends: its coded chunks to their servers, what it serves to the other
  * owners, and everything to the ranks of its node. */
-static sent_t owner_bytes(const lnt_grid_t *grid, const lnt_topo_t *topo, const lnt_codec_t *codec, uint64_t segment_elems,
-                          const uint8_t *dead_block, lnt_range_t shard, uint32_t node)
+static sent_t owner_bytes(const lnt_grid_t *grid, const lnt_topo_t *topo, const lnt_codec_t *codec,
+                          uint64_t segment_elems, const uint8_t *dead_block, lnt_range_t shard, uint32_t node)
 {
     wide_t all = 0, own = 0;
 
     for (uint32_t c = 0; c < topo->n_nodes; ++c) {
-        wide_t bytes = frames_bytes(codec, grid, lnt_layout_part(grid, shard, topo->n_nodes, c), segment_elems, dead_block);
+        wide_t bytes =
+            frames_bytes(codec, grid, lnt_layout_part(grid, shard, topo->n_nodes, c), segment_elems, dead_block);
 
         all += bytes;
         own = (c == node) ? bytes : own;
@@ -265,12 +269,13 @@ static sent_t owner_bytes(const lnt_grid_t *grid, const lnt_topo_t *topo, const 
 }
 
 lnt_status_t lnt_layout_exchange_bytes(const lnt_grid_t *grid, const lnt_topo_t *topo, const lnt_codec_t *codec,
-                                       uint64_t segment_elems, const uint8_t *dead_block, uint32_t rank, lnt_bytes_t *bytes_p)
+                                       uint64_t segment_elems, const uint8_t *dead_block, uint32_t rank,
+                                       lnt_bytes_t *bytes_p)
 {
-    const uint32_t    node  = topo->node_of[rank];
+    const uint32_t node = topo->node_of[rank];
     const lnt_codec_t plain = {.row = lnt_codec_row_by_name("f32")};
     const lnt_codec_t *wire = (topo->n_nodes > 1) ? codec : &plain;
-    sent_t            sum   = {0, 0};
+    sent_t sum = {0, 0};
 
     for (uint32_t d = 0; d < topo->n_shards; ++d) {
         lnt_range_t shard = lnt_layout_part(grid, (lnt_range_t){0, grid->n_blocks}, topo->n_shards, d);
@@ -292,19 +297,20 @@ lnt_status_t lnt_layout_exchange_bytes(const lnt_grid_t *grid, const lnt_topo_t 
 }
 
 typedef struct bucket {
-    lnt_extent_t  *extents; /* room for one per tensor */
-    size_t         n_extents;
-    uint64_t       n_elems;
+    lnt_extent_t *extents; /* room for one per tensor */
+    size_t n_extents;
+    uint64_t n_elems;
     lnt_bucket_fn_t emit;
-    void          *arg;
+    void *arg;
 } bucket_t;
 
 static lnt_status_t bucket_emit(bucket_t *bucket)
 {
-    lnt_status_t status = (bucket->n_extents != 0) ? bucket->emit(bucket->arg, bucket->extents, bucket->n_extents) : LNT_OK;
+    lnt_status_t status =
+        (bucket->n_extents != 0) ? bucket->emit(bucket->arg, bucket->extents, bucket->n_extents) : LNT_OK;
 
     bucket->n_extents = 0;
-    bucket->n_elems   = 0;
+    bucket->n_elems = 0;
     return status;
 }
 
@@ -322,7 +328,8 @@ static uint64_t bucket_room(const bucket_t *bucket, uint64_t left, uint32_t bloc
     return room / block * block;
 }
 
-static lnt_status_t bucket_add_tensor(bucket_t *bucket, uint32_t tensor, uint64_t count, uint32_t block, uint64_t bucket_elems)
+static lnt_status_t bucket_add_tensor(bucket_t *bucket, uint32_t tensor, uint64_t count, uint32_t block,
+                                      uint64_t bucket_elems)
 {
     for (uint64_t offset = 0; offset < count;) {
         uint64_t n = bucket_room(bucket, count - offset, block, bucket_elems);
@@ -341,7 +348,7 @@ static lnt_status_t bucket_add_tensor(bucket_t *bucket, uint32_t tensor, uint64_
 lnt_status_t lnt_layout_buckets(const uint64_t *counts, uint32_t n_tensors, uint32_t block, uint64_t bucket_elems,
                                 lnt_bucket_fn_t emit, void *arg)
 {
-    bucket_t     bucket = {.emit = emit, .arg = arg};
+    bucket_t bucket = {.emit = emit, .arg = arg};
     lnt_status_t status = LNT_OK;
 
     bucket.extents = lnt_calloc(n_tensors, sizeof(*bucket.extents), "bucket extents");

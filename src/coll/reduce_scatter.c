@@ -1,11 +1,11 @@
-/* Reduce-scatter: phases 0 and 1 of the flat exchange. Rank q gets part q from everybody, its own part coded like the others,
- * and adds in rank order in f32, whatever the timing.
+/* Reduce-scatter: phases 0 and 1 of the flat exchange. Rank q gets part q from everybody, its own part coded like the
+ * others, and adds in rank order in f32, whatever the timing.
  *
- * A rank sees only the frames of its own part, so coded runs end with a vote: what a rank found in all its parts travels in
- * headers to all.
+ * A rank sees only the frames of its own part, so coded runs end with a vote: what a rank found in all its parts
+ * travels in headers to all.
  */
-#include "coll.h"
 #include "../base/error.h"
+#include "coll.h"
 
 /* Frame of a segment of a part that this rank makes, and of this rank's part as made by `source`. */
 static uint32_t frame_made(const lnt_coll_t *coll, uint32_t part, uint32_t segment)
@@ -25,10 +25,10 @@ static uint32_t frame_got(const lnt_coll_t *coll, uint32_t source, uint32_t segm
 /* arg: part * n_segments + segment, so the number of the frame behind the first. */
 static void encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    const lnt_coll_t *coll    = graph->owner;
-    const uint64_t    part    = arg / coll->vector.n_segments;
-    const uint32_t    segment = (uint32_t)(arg % coll->vector.n_segments);
-    const uint8_t    *input   = (const uint8_t *)coll->input + part * coll->args.count * coll->vector.elem_bytes;
+    const lnt_coll_t *coll = graph->owner;
+    const uint64_t part = arg / coll->vector.n_segments;
+    const uint32_t segment = (uint32_t)(arg % coll->vector.n_segments);
+    const uint8_t *input = (const uint8_t *)coll->input + part * coll->args.count * coll->vector.elem_bytes;
 
     (void)task;
     lnt_coll_vector_encode(&coll->vector, graph, frame_made(coll, (uint32_t)part, segment), segment, input);
@@ -36,9 +36,9 @@ static void encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 
 static void vote(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
-    const lnt_coll_t *coll  = graph->owner;
-    const uint32_t    n     = coll->args.topo->n_ranks * coll->vector.n_segments;
-    uint8_t           flags = 0;
+    const lnt_coll_t *coll = graph->owner;
+    const uint32_t n = coll->args.topo->n_ranks * coll->vector.n_segments;
+    uint8_t flags = 0;
 
     (void)task;
     (void)arg;
@@ -62,7 +62,7 @@ static void add_frames(lnt_coll_t *coll, lnt_graph_builder_t *builder)
             uint32_t got = lnt_coll_vector_frames(&coll->vector, builder, q, (uint16_t)coll->args.rank);
 
             coll->first_recv = first ? got : coll->first_recv;
-            first            = false;
+            first = false;
             lnt_coll_vector_recvs(&coll->vector, builder, got, q, (uint16_t)coll->args.rank);
         }
     }
@@ -70,8 +70,8 @@ static void add_frames(lnt_coll_t *coll, lnt_graph_builder_t *builder)
 
 static void add_tasks(lnt_coll_t *coll, lnt_graph_builder_t *builder)
 {
-    const uint32_t n         = coll->args.topo->n_ranks * coll->vector.n_segments;
-    const bool     voted     = coll->args.coded && (n > 0);
+    const uint32_t n = coll->args.topo->n_ranks * coll->vector.n_segments;
+    const bool voted = coll->args.coded && (n > 0);
     const uint32_t vote_task = voted ? lnt_graph_add_run(builder, vote, 0) : 0;
 
     for (uint32_t i = 0; i < n; ++i) {
@@ -104,8 +104,8 @@ static lnt_status_t init(lnt_coll_t *coll)
 /* Same arithmetic as a server of the exchange: sum from the first on, then one product. */
 static void reduce(const lnt_coll_t *coll, uint32_t segment, float *sum)
 {
-    const uint64_t n      = lnt_coll_vector_count(&coll->vector, segment);
-    const float    factor = (float)(1.0 / coll->args.topo->n_ranks);
+    const uint64_t n = lnt_coll_vector_count(&coll->vector, segment);
+    const float factor = (float)(1.0 / coll->args.topo->n_ranks);
 
     lnt_coll_vector_decode(&coll->vector, coll->graph, frame_got(coll, 0, segment), segment, sum);
     for (uint32_t r = 1; r < coll->args.topo->n_ranks; ++r) {
@@ -130,10 +130,10 @@ static void finish(lnt_coll_t *coll)
 }
 
 const lnt_coll_row_t lnt_coll_reduce_scatter = {
-    .name      = "reduce_scatter",
-    .doc       = "rank q gets the mean or sum of part q over all ranks",
-    .op        = LNT_COLL_REDUCE_SCATTER,
+    .name = "reduce_scatter",
+    .doc = "rank q gets the mean or sum of part q over all ranks",
+    .op = LNT_COLL_REDUCE_SCATTER,
     .min_ranks = 1,
-    .init      = init,
-    .finish    = finish,
+    .init = init,
+    .finish = finish,
 };

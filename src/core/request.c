@@ -1,13 +1,14 @@
 /* Requests: a collective, its job, and the rules of who may call what when (linnet/coll.h).
  *
- * new --start--> running --test or wait--> done --start--> running ... A request is its caller's; only the job is shared
- * with the progressing thread. Sequence numbers are taken at start, so the order of starts is what must agree between ranks.
+ * new --start--> running --test or wait--> done --start--> running ... A request is its caller's; only the job is
+ * shared with the progressing thread. Sequence numbers are taken at start, so the order of starts is what must agree
+ * between ranks.
  */
 #include "request.h"
 
 #include <string.h>
 
-#define MAX_COUNT         (UINT64_C(1) << 56)
+#define MAX_COUNT (UINT64_C(1) << 56)
 #define MAX_SEGMENT_ELEMS (UINT64_C(1) << 28) /* a frame stays below 2^31 bytes */
 
 static const char *const plain_codecs[LNT_DTYPE_COUNT] = {[LNT_F32] = "f32", [LNT_BF16] = "bf16"};
@@ -17,8 +18,9 @@ static const char *const plain_codecs[LNT_DTYPE_COUNT] = {[LNT_F32] = "f32", [LN
 static lnt_status_t check_sizes(const lnt_comm_t *comm, uint64_t count, uint64_t segment_elems)
 {
     if ((count > MAX_COUNT / comm->n_ranks) || (count / segment_elems > INT32_MAX / comm->n_ranks)) {
-        return lnt_error(LNT_ERR_OUT_OF_RANGE, "use larger segments or smaller buffers", "count %llu in segments of %llu elements",
-                         (unsigned long long)count, (unsigned long long)segment_elems);
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, "use larger segments or smaller buffers",
+                         "count %llu in segments of %llu elements", (unsigned long long)count,
+                         (unsigned long long)segment_elems);
     }
     return LNT_OK;
 }
@@ -27,7 +29,8 @@ static lnt_status_t check_residual(lnt_coll_op_t op, const lnt_coll_params_t *pa
 {
     if ((params->residual != NULL) && ((op != LNT_COLL_ALLREDUCE) || (params->codec == NULL))) {
         return lnt_error(LNT_ERR_INVALID_ARG, "error feedback is for all-reduce with a codec; pass residual NULL",
-                         "a residual was given to %s %s", lnt_coll_row(op)->name, (params->codec == NULL) ? "without a codec" : "");
+                         "a residual was given to %s %s", lnt_coll_row(op)->name,
+                         (params->codec == NULL) ? "without a codec" : "");
     }
     return LNT_OK;
 }
@@ -44,7 +47,7 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
                               const lnt_coll_params_t *params, lnt_coll_args_t *args_p)
 {
     const lnt_coll_params_t none = {.struct_size = sizeof(none)};
-    lnt_coll_args_t         args = {.rank = comm->rank, .root = root, .count = count, .dtype = dtype};
+    lnt_coll_args_t args = {.rank = comm->rank, .root = root, .count = count, .dtype = dtype};
 
     params = (params != NULL) ? params : &none;
     LNT_CHECK_STRUCT(params);
@@ -52,13 +55,14 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
     LNT_CHECK_ARG(root < comm->n_ranks);
     LNT_CHECK_ARG((unsigned)dtype < LNT_DTYPE_COUNT);
     if (plain_codecs[dtype] == NULL) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16", "%s is not supported by collectives yet", lnt_dtype_name(dtype));
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16", "%s is not supported by collectives yet",
+                         lnt_dtype_name(dtype));
     }
     LNT_TRY(check_residual(op, params));
-    args.topo          = (op == LNT_COLL_ALLREDUCE) ? comm->topo : comm->flat;
-    args.coded         = (params->codec != NULL);
-    args.feedback      = (params->residual != NULL);
-    args.redop         = params->op;
+    args.topo = (op == LNT_COLL_ALLREDUCE) ? comm->topo : comm->flat;
+    args.coded = (params->codec != NULL);
+    args.feedback = (params->residual != NULL);
+    args.redop = params->op;
     args.segment_elems = segment_elems_of(comm, params->segment_bytes);
     LNT_TRY(check_sizes(comm, count, args.segment_elems));
     if (args.coded) {
@@ -75,10 +79,11 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
 
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
-lnt_status_t lnt_request_create(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_coll_args_t *args, lnt_request_t **request_p)
+lnt_status_t lnt_request_create(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_coll_args_t *args,
+                                lnt_request_t **request_p)
 {
     lnt_request_t *request;
-    lnt_status_t   status;
+    lnt_status_t status;
 
     LNT_TRY(lnt_request_cache_prepare(comm));
     request = lnt_calloc(1, sizeof(*request), "request");
@@ -86,12 +91,12 @@ lnt_status_t lnt_request_create(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_co
         return LNT_ERR_NO_MEMORY;
     }
     request->comm = comm;
-    request->op   = op;
+    request->op = op;
     LNT_TRY_GOTO(status, lnt_coll_create(op, args, &request->coll), err_free);
-    request->graph           = request->coll->graph;
-    request->job.graphs      = &request->graph;
-    request->job.n_graphs    = 1;
-    request->job.ready       = &request->ready;
+    request->graph = request->coll->graph;
+    request->job.graphs = &request->graph;
+    request->job.n_graphs = 1;
+    request->job.ready = &request->ready;
     request->job.layout_hash = lnt_coll_hash(op, args);
     lnt_coll_describe(op, args, request->job.what, sizeof(request->job.what));
     LNT_TRY_GOTO(status, lnt_exec_reserve(comm->exec, request->graph->n_tasks), err_destroy_coll);
@@ -116,7 +121,7 @@ static lnt_status_t init_request(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t co
                                  const lnt_coll_params_t *params, lnt_request_t **request_p)
 {
     lnt_coll_args_t args;
-    lnt_request_t  *request;
+    lnt_request_t *request;
 
     LNT_TRY(lnt_comm_enter(comm));
     LNT_CHECK_ARG(request_p != NULL);
@@ -134,8 +139,8 @@ lnt_status_t lnt_allreduce_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dt
     return init_request(comm, LNT_COLL_ALLREDUCE, count, dtype, 0, params, request_p);
 }
 
-lnt_status_t lnt_reduce_scatter_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, const lnt_coll_params_t *params,
-                                     lnt_request_t **request_p)
+lnt_status_t lnt_reduce_scatter_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype,
+                                     const lnt_coll_params_t *params, lnt_request_t **request_p)
 {
     return init_request(comm, LNT_COLL_REDUCE_SCATTER, count, dtype, 0, params, request_p);
 }
@@ -146,8 +151,8 @@ lnt_status_t lnt_allgather_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dt
     return init_request(comm, LNT_COLL_ALLGATHER, count, dtype, 0, params, request_p);
 }
 
-lnt_status_t lnt_broadcast_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, uint32_t root, const lnt_coll_params_t *params,
-                                lnt_request_t **request_p)
+lnt_status_t lnt_broadcast_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, uint32_t root,
+                                const lnt_coll_params_t *params, lnt_request_t **request_p)
 {
     return init_request(comm, LNT_COLL_BROADCAST, count, dtype, root, params, request_p);
 }
@@ -157,7 +162,7 @@ lnt_status_t lnt_request_wire_bytes(const lnt_request_t *request, uint64_t *intr
     lnt_bytes_t bytes;
 
     LNT_CHECK_ARG((request != NULL) && (intra_p != NULL) && (inter_p != NULL));
-    bytes    = lnt_coll_bytes(request->coll, request->comm->topo);
+    bytes = lnt_coll_bytes(request->coll, request->comm->topo);
     *intra_p = bytes.intra;
     *inter_p = bytes.inter;
     return LNT_OK;
@@ -170,7 +175,8 @@ static lnt_status_t check_start(const lnt_request_t *request, const void *input,
     const bool needs_input = (request->op != LNT_COLL_BROADCAST) && (request->coll->args.count != 0);
 
     if (request->state == LNT_REQUEST_RUNNING) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first", "the request is running (%s)", request->job.what);
+        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first", "the request is running (%s)",
+                         request->job.what);
     }
     if ((request->residual != NULL) && (request->residual->user != NULL)) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "use one residual with one request at a time",
@@ -195,7 +201,7 @@ lnt_status_t lnt_request_start(lnt_request_t *request, const void *input, void *
     }
     lnt_coll_prepare(request->coll, input, output);
     request->job.sequence = comm->sequence++;
-    request->state        = LNT_REQUEST_RUNNING;
+    request->state = LNT_REQUEST_RUNNING;
     lnt_exec_post(comm->exec, &request->job);
     lnt_job_ready(comm->exec, &request->job, 0);
     return LNT_OK;
@@ -211,7 +217,7 @@ static lnt_status_t end_run(lnt_request_t *request, lnt_status_t status)
         lnt_residual_swap(request->residual, request->coll->exchange);
         request->residual->user = NULL;
     }
-    request->state  = LNT_REQUEST_DONE;
+    request->state = LNT_REQUEST_DONE;
     request->status = status;
     return status;
 }
@@ -220,7 +226,8 @@ static lnt_status_t check_started(const lnt_request_t *request)
 {
     LNT_CHECK_ARG(request != NULL);
     if (request->state == LNT_REQUEST_NEW) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "start the request first", "the request was never started (%s)", request->job.what);
+        return lnt_error(LNT_ERR_INVALID_USAGE, "start the request first", "the request was never started (%s)",
+                         request->job.what);
     }
     return LNT_OK;
 }
@@ -252,8 +259,8 @@ lnt_status_t lnt_request_destroy(lnt_request_t *request)
     }
     failed = atomic_load(&request->comm->failed) != 0;
     if ((request->state == LNT_REQUEST_RUNNING) && !failed) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first", "a running request cannot be destroyed (%s)",
-                         request->job.what);
+        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first",
+                         "a running request cannot be destroyed (%s)", request->job.what);
     }
     --request->comm->n_objects;
     if (failed) {

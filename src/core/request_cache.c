@@ -1,7 +1,8 @@
 /* One-shot calls: a small cache of requests per communicator, so that a loop of equal calls builds its graph once.
  *
- * The cache holds at most MAX_CACHED requests, all idle between calls; the one that was not used for longest goes first.
- * After a failure nothing is freed before the communicator closes its transports, since they may still hold frames.
+ * The cache holds at most MAX_CACHED requests, all idle between calls; the one that was not used for longest goes
+ * first. After a failure nothing is freed before the communicator closes its transports, since they may still hold
+ * frames.
  */
 #include "request.h"
 
@@ -11,7 +12,7 @@ enum { MAX_CACHED = 8 };
 
 struct lnt_coll_cache {
     lnt_request_t *cached[MAX_CACHED];
-    uint64_t       time;   /* counts calls */
+    uint64_t time;         /* counts calls */
     lnt_request_t *buried; /* list by request->next */
 };
 
@@ -25,7 +26,7 @@ lnt_status_t lnt_request_cache_prepare(lnt_comm_t *comm)
 
 void lnt_request_bury(lnt_request_t *request)
 {
-    request->next                = request->comm->cache->buried;
+    request->next = request->comm->cache->buried;
     request->comm->cache->buried = request;
 }
 
@@ -53,14 +54,15 @@ void lnt_comm_cache_destroy(lnt_comm_t *comm)
 
 static bool same_codec(const lnt_codec_t *a, const lnt_codec_t *b)
 {
-    return (a->row == b->row) && (a->ops == b->ops) && (a->cfg.block == b->cfg.block) && (a->cfg.scale_rule == b->cfg.scale_rule);
+    return (a->row == b->row) && (a->ops == b->ops) && (a->cfg.block == b->cfg.block) &&
+           (a->cfg.scale_rule == b->cfg.scale_rule);
 }
 
 static bool same_args(const lnt_coll_args_t *a, const lnt_coll_args_t *b)
 {
-    return (a->topo == b->topo) && (a->root == b->root) && (a->count == b->count) && (a->dtype == b->dtype) && (a->raw == b->raw) &&
-           (a->coded == b->coded) && (a->feedback == b->feedback) && same_codec(&a->codec, &b->codec) && (a->redop == b->redop) &&
-           (a->segment_elems == b->segment_elems);
+    return (a->topo == b->topo) && (a->root == b->root) && (a->count == b->count) && (a->dtype == b->dtype) &&
+           (a->raw == b->raw) && (a->coded == b->coded) && (a->feedback == b->feedback) &&
+           same_codec(&a->codec, &b->codec) && (a->redop == b->redop) && (a->segment_elems == b->segment_elems);
 }
 
 /* The slot of these arguments: of the request itself, else an empty one, else the one that was not used for longest. */
@@ -81,7 +83,8 @@ static lnt_request_t **find_slot(lnt_coll_cache_t *cache, lnt_coll_op_t op, cons
     return best;
 }
 
-static lnt_status_t get_request(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_coll_args_t *args, lnt_request_t **request_p)
+static lnt_status_t get_request(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_coll_args_t *args,
+                                lnt_request_t **request_p)
 {
     lnt_request_t **slot;
 
@@ -97,7 +100,7 @@ static lnt_status_t get_request(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_co
         *slot = made;
     }
     (*slot)->used = ++comm->cache->time;
-    *request_p    = *slot;
+    *request_p = *slot;
     return LNT_OK;
 }
 
@@ -112,8 +115,8 @@ lnt_status_t lnt_request_once(lnt_comm_t *comm, lnt_coll_op_t op, const lnt_coll
     return lnt_request_wait(request);
 }
 
-static lnt_status_t call(lnt_comm_t *comm, lnt_coll_op_t op, const void *input, void *output, uint64_t count, lnt_dtype_t dtype,
-                         uint32_t root, const lnt_coll_params_t *params)
+static lnt_status_t call(lnt_comm_t *comm, lnt_coll_op_t op, const void *input, void *output, uint64_t count,
+                         lnt_dtype_t dtype, uint32_t root, const lnt_coll_params_t *params)
 {
     lnt_coll_args_t args;
 

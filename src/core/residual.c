@@ -1,8 +1,9 @@
 /* Residuals: error feedback of one buffer that outlives the requests it is used with.
  *
- * What a rank owns follows from the layout alone: the shard of its local index for the worker error, its chunk of that shard for the
- * server error; nothing where ranks share one node or the codec keeps no error. During a run the exchange has the memory (pointers
- * are swapped, nothing is copied); afterwards the residual has what the exchange committed, or what it lent.
+ * What a rank owns follows from the layout alone: the shard of its local index for the worker error, its chunk of that
+ * shard for the server error; nothing where ranks share one node or the codec keeps no error. During a run the exchange
+ * has the memory (pointers are swapped, nothing is copied); afterwards the residual has what the exchange committed, or
+ * what it lent.
  */
 #include "request.h"
 
@@ -11,27 +12,28 @@
 static void set_range(const lnt_grid_t *grid, lnt_range_t range, uint64_t *offset_p, uint64_t *count_p)
 {
     *offset_p = lnt_grid_pos(grid, range.begin);
-    *count_p  = lnt_range_elems(grid, range);
+    *count_p = lnt_range_elems(grid, range);
 }
 
 static void find_own(lnt_residual_t *residual, const lnt_grid_t *grid)
 {
-    const lnt_topo_t *topo  = residual->comm->topo;
-    const uint32_t    shard = topo->local_of[residual->comm->rank], node = topo->node_of[residual->comm->rank];
-    lnt_range_t       range = {0, grid->n_blocks};
+    const lnt_topo_t *topo = residual->comm->topo;
+    const uint32_t shard = topo->local_of[residual->comm->rank], node = topo->node_of[residual->comm->rank];
+    lnt_range_t range = {0, grid->n_blocks};
 
     if ((topo->n_nodes == 1) || !residual->codec.row->has_feedback || (shard >= topo->n_shards)) {
         return;
     }
     range = lnt_layout_part(grid, range, topo->n_shards, shard);
     set_range(grid, range, &residual->worker_offset, &residual->worker_count);
-    set_range(grid, lnt_layout_part(grid, range, topo->n_nodes, node), &residual->server_offset, &residual->server_count);
+    set_range(grid, lnt_layout_part(grid, range, topo->n_nodes, node), &residual->server_offset,
+              &residual->server_count);
 }
 
 static lnt_status_t init(lnt_residual_t *residual)
 {
     const lnt_extent_t extent = {0, 0, residual->count};
-    lnt_grid_t         grid;
+    lnt_grid_t grid;
 
     LNT_TRY(lnt_grid_init(&grid, &extent, 1, residual->codec.cfg.block, false));
     find_own(residual, &grid);
@@ -51,10 +53,11 @@ static void release(lnt_residual_t *residual)
     lnt_free(residual);
 }
 
-lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_codec_t *codec, lnt_residual_t **residual_p)
+lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_codec_t *codec,
+                                 lnt_residual_t **residual_p)
 {
     lnt_residual_t *residual;
-    lnt_status_t    status;
+    lnt_status_t status;
 
     LNT_TRY(lnt_comm_enter(comm));
     LNT_CHECK_ARG((codec != NULL) && (residual_p != NULL));
@@ -62,10 +65,10 @@ lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_cod
     if (residual == NULL) {
         return LNT_ERR_NO_MEMORY;
     }
-    residual->comm  = comm;
+    residual->comm = comm;
     residual->count = count;
     residual->codec = *codec;
-    status          = init(residual);
+    status = init(residual);
     if (status < 0) {
         release(residual);
         return status;
@@ -104,21 +107,23 @@ void lnt_residual_swap(lnt_residual_t *residual, lnt_exchange_t *exchange)
 lnt_status_t lnt_residual_counts(const lnt_residual_t *residual, uint64_t *worker_offset_p, uint64_t *worker_count_p,
                                  uint64_t *server_offset_p, uint64_t *server_count_p)
 {
-    LNT_CHECK_ARG((residual != NULL) && (worker_offset_p != NULL) && (worker_count_p != NULL) && (server_offset_p != NULL) &&
-                  (server_count_p != NULL));
+    LNT_CHECK_ARG((residual != NULL) && (worker_offset_p != NULL) && (worker_count_p != NULL) &&
+                  (server_offset_p != NULL) && (server_count_p != NULL));
     *worker_offset_p = residual->worker_offset;
-    *worker_count_p  = residual->worker_count;
+    *worker_count_p = residual->worker_count;
     *server_offset_p = residual->server_offset;
-    *server_count_p  = residual->server_count;
+    *server_count_p = residual->server_count;
     return LNT_OK;
 }
 
 static lnt_status_t check_access(const lnt_residual_t *residual, const float *worker, const float *server)
 {
     LNT_CHECK_ARG(residual != NULL);
-    LNT_CHECK_ARG(((worker != NULL) || (residual->worker_count == 0)) && ((server != NULL) || (residual->server_count == 0)));
+    LNT_CHECK_ARG(((worker != NULL) || (residual->worker_count == 0)) &&
+                  ((server != NULL) || (residual->server_count == 0)));
     if (residual->user != NULL) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first", "the residual is in use by a running request");
+        return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first",
+                         "the residual is in use by a running request");
     }
     return LNT_OK;
 }

@@ -12,16 +12,16 @@ enum { MAX_RANKS = UINT16_MAX }; /* shard and chunk are 16 bits wide in frames *
 
 static lnt_topo_t *allocate(uint32_t n_ranks)
 {
-    size_t      n_words = 4 * (size_t)n_ranks + 1;
-    lnt_topo_t *topo    = lnt_calloc(1, sizeof(*topo) + n_words * sizeof(uint32_t), "topology");
+    size_t n_words = 4 * (size_t)n_ranks + 1;
+    lnt_topo_t *topo = lnt_calloc(1, sizeof(*topo) + n_words * sizeof(uint32_t), "topology");
 
     if (topo == NULL) {
         return NULL;
     }
-    topo->n_ranks    = n_ranks;
-    topo->node_of    = (uint32_t *)(void *)(topo + 1);
-    topo->local_of   = topo->node_of + n_ranks;
-    topo->ranks      = topo->local_of + n_ranks;
+    topo->n_ranks = n_ranks;
+    topo->node_of = (uint32_t *)(void *)(topo + 1);
+    topo->local_of = topo->node_of + n_ranks;
+    topo->ranks = topo->local_of + n_ranks;
     topo->node_begin = topo->ranks + n_ranks;
     return topo;
 }
@@ -68,8 +68,8 @@ lnt_status_t lnt_topo_create(const uint64_t *labels, uint32_t n_ranks, lnt_topo_
 
     LNT_CHECK_ARG((labels != NULL) && (n_ranks >= 1) && (topo_p != NULL));
     if (n_ranks > MAX_RANKS) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use fewer ranks in one communicator", "%u ranks: frames number at most %d",
-                         n_ranks, MAX_RANKS);
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use fewer ranks in one communicator",
+                         "%u ranks: frames number at most %d", n_ranks, MAX_RANKS);
     }
     topo = allocate(n_ranks);
     if (topo == NULL) {

@@ -1,9 +1,10 @@
-/* What error feedback promises, in f64 from the formulas, sharing no code with the library (C1, C13, C14 of the algorithms):
+/* What error feedback promises, in f64 from the formulas, sharing no code with the library (C1, C13, C14 of the
+ * algorithms):
  *
  *   out + mean(e') + E' = mean(b) + mean(e) + E     per call, and summed over a thousand calls
  *
- * b: inputs of the ranks, e: worker errors (one per node), E: server error. A NaN on one rank skips the call on all and changes
- * nothing. Degenerate worlds give what they must, bit by bit.
+ * b: inputs of the ranks, e: worker errors (one per node), E: server error. A NaN on one rank skips the call on all and
+ * changes nothing. Degenerate worlds give what they must, bit by bit.
  */
 #include <math.h>
 #include <string.h>
@@ -17,27 +18,27 @@ enum { N = 700, CALLS = 1000, DEADLINE_MS = 100000 };
 
 /* Everything of one call, common to the threads of a world; a rank writes its own part between barriers. */
 typedef struct shared {
-    uint32_t    n_ranks, n_nodes, nodes[RANKS_MAX];
+    uint32_t n_ranks, n_nodes, nodes[RANKS_MAX];
     const char *codec;
-    uint32_t    block;
-    uint64_t    seed;
-    int         calls;
-    bool        equal_inputs; /* ranks of one node put in the same */
-    bool        poison;
+    uint32_t block;
+    uint64_t seed;
+    int calls;
+    bool equal_inputs; /* ranks of one node put in the same */
+    bool poison;
 
-    float    in[RANKS_MAX][N], out[RANKS_MAX][N];
-    float    worker[RANKS_MAX][N], server[N];
-    double   before[N], sum_in[N], sum_out[N]; /* mean(e) + E; sums over committed calls */
-    uint64_t hash[CALLS];                      /* of the output of every call */
+    float in[RANKS_MAX][N], out[RANKS_MAX][N];
+    float worker[RANKS_MAX][N], server[N];
+    double before[N], sum_in[N], sum_out[N]; /* mean(e) + E; sums over committed calls */
+    uint64_t hash[CALLS];                    /* of the output of every call */
 } shared_t;
 
 typedef struct side {
-    rank_self_t     *self;
-    shared_t        *shared;
-    lnt_comm_t      *comm;
-    lnt_codec_t     *codec;
-    lnt_residual_t  *residual;
-    lnt_request_t   *request;
+    rank_self_t *self;
+    shared_t *shared;
+    lnt_comm_t *comm;
+    lnt_codec_t *codec;
+    lnt_residual_t *residual;
+    lnt_request_t *request;
     lnt_coll_params_t params;
 } side_t;
 
@@ -57,8 +58,8 @@ static uint64_t mix(uint64_t z)
 static float input(const shared_t *shared, uint32_t rank, int call, uint32_t i)
 {
     const uint64_t source = shared->equal_inputs ? shared->nodes[rank] : rank;
-    double         fixed  = (double)(mix(shared->seed + i) >> 11) * 0x1p-53 - 0.5;
-    double         own    = (double)(mix(shared->seed ^ mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
+    double fixed = (double)(mix(shared->seed + i) >> 11) * 0x1p-53 - 0.5;
+    double own = (double)(mix(shared->seed ^ mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
 
     return (float)ldexp(fixed + own, -(int)(i % 7));
 }
@@ -83,7 +84,7 @@ static float *output_of(const side_t *side)
 /* This rank's errors, into the common arrays. */
 static int collect_errors(const side_t *side)
 {
-    uint64_t     worker_at, n_worker, server_at, n_server;
+    uint64_t worker_at, n_worker, server_at, n_server;
     static _Thread_local float worker[N], server[N];
     const uint32_t node = side->shared->nodes[side->self->rank];
 
@@ -126,7 +127,7 @@ static int audit(shared_t *shared)
         for (uint32_t r = 0; r < shared->n_ranks; ++r) {
             mean[i] += (double)shared->in[r][i] / shared->n_ranks;
         }
-        left[i]       = (double)shared->out[0][i] + after[i];
+        left[i] = (double)shared->out[0][i] + after[i];
         difference[i] = left[i] - (mean[i] + shared->before[i]);
         shared->sum_in[i] += mean[i];
         shared->sum_out[i] += (double)shared->out[0][i];
@@ -171,7 +172,7 @@ static int replace_residual(side_t *side)
     RANK_OK(lnt_residual_write(fresh, worker, server));
     lnt_residual_destroy(side->residual);
     RANK_OK(lnt_request_destroy(side->request));
-    side->residual        = fresh;
+    side->residual = fresh;
     side->params.residual = fresh;
     RANK_OK(lnt_allreduce_init(side->comm, N, LNT_F32, &side->params, &side->request));
     return 0;
@@ -180,9 +181,9 @@ static int replace_residual(side_t *side)
 /* A NaN on one rank: all skip, output and errors stay as they were. */
 static int poisoned_call(side_t *side, int call)
 {
-    shared_t                  *shared = side->shared;
+    shared_t *shared = side->shared;
     static _Thread_local float worker[2][N], server[2][N], output[N];
-    const bool                 mine = side->self->rank == (uint32_t)call % shared->n_ranks;
+    const bool mine = side->self->rank == (uint32_t)call % shared->n_ranks;
 
     fill_input(side, call);
     if (mine) {
@@ -223,9 +224,9 @@ static int clean_call(side_t *side, int call)
 
 static int open_world(side_t *side, lnt_context_t **context_p)
 {
-    lnt_comm_params_t  comm = {.struct_size = sizeof(comm), .bootstrap = &side->self->bootstrap, .timeout_ms = 20000};
-    lnt_codec_params_t cp   = {.struct_size = sizeof(cp), .name = side->shared->codec, .block = side->shared->block};
-    char               node[16];
+    lnt_comm_params_t comm = {.struct_size = sizeof(comm), .bootstrap = &side->self->bootstrap, .timeout_ms = 20000};
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = side->shared->codec, .block = side->shared->block};
+    char node[16];
 
     snprintf(node, sizeof(node), "node%u", side->shared->nodes[side->self->rank]);
     comm.node = node;
@@ -251,7 +252,7 @@ static int close_world(side_t *side, lnt_context_t *context)
 
 static int body(rank_self_t *self)
 {
-    side_t         side = {.self = self, .shared = self->arg};
+    side_t side = {.self = self, .shared = self->arg};
     lnt_context_t *context;
 
     RANK_PASS(open_world(&side, &context));
@@ -282,17 +283,17 @@ START_TEST(nothing_is_lost)
 {
     shared_t *shared = malloc(sizeof(*shared));
 
-    *shared        = accounts[_i];
-    shared->seed   = test_random();
-    shared->calls  = CALLS;
+    *shared = accounts[_i];
+    shared->seed = test_random();
+    shared->calls = CALLS;
     shared->poison = true;
     ck_assert_uint_eq(thread_ranks(shared->n_ranks, body, shared, DEADLINE_MS), 0);
     free(shared);
 }
 END_TEST
 
-/* Two nodes whose ranks put in the same, 2 and 4 of them: sums of equal values times 1/2 or 1/4 are exact, so all worlds must give the bits of
- * the flat world of two ranks, whoever owns what. */
+/* Two nodes whose ranks put in the same, 2 and 4 of them: sums of equal values times 1/2 or 1/4 are exact, so all
+ * worlds must give the bits of the flat world of two ranks, whoever owns what. */
 START_TEST(hierarchy_degenerates_to_the_flat_form)
 {
     static const shared_t worlds[] = {
@@ -300,17 +301,17 @@ START_TEST(hierarchy_degenerates_to_the_flat_form)
         {.n_ranks = 4, .n_nodes = 2, .nodes = {0, 1, 0, 1}},
         {.n_ranks = 8, .n_nodes = 2, .nodes = {0, 0, 1, 1, 1, 0, 1, 0}},
     };
-    const uint64_t seed  = test_random();
-    shared_t      *flat = NULL;
+    const uint64_t seed = test_random();
+    shared_t *flat = NULL;
 
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); ++w) {
         shared_t *shared = malloc(sizeof(*shared));
 
-        *shared              = worlds[w];
-        shared->codec        = (_i == 0) ? "sign1" : "int8";
-        shared->block        = 64;
-        shared->seed         = seed;
-        shared->calls        = 20;
+        *shared = worlds[w];
+        shared->codec = (_i == 0) ? "sign1" : "int8";
+        shared->block = 64;
+        shared->seed = seed;
+        shared->calls = 20;
         shared->equal_inputs = true;
         ck_assert_uint_eq(thread_ranks(shared->n_ranks, body, shared, DEADLINE_MS), 0);
         if (w == 0) {
@@ -324,13 +325,14 @@ START_TEST(hierarchy_degenerates_to_the_flat_form)
 }
 END_TEST
 
-/* With one node the codec is not used: bits of the plain mean, and no errors are kept. With one rank: the input itself. */
+/* With one node the codec is not used: bits of the plain mean, and no errors are kept. With one rank: the input itself.
+ */
 static int one_node_body(rank_self_t *self)
 {
-    side_t                     side = {.self = self, .shared = self->arg};
+    side_t side = {.self = self, .shared = self->arg};
     static _Thread_local float plain[N];
-    lnt_context_t             *context;
-    uint64_t                   worker_at, n_worker, server_at, n_server;
+    lnt_context_t *context;
+    uint64_t worker_at, n_worker, server_at, n_server;
 
     RANK_PASS(open_world(&side, &context));
     RANK_OK(lnt_residual_counts(side.residual, &worker_at, &n_worker, &server_at, &n_server));
@@ -349,7 +351,8 @@ START_TEST(one_node_uses_no_codec)
 {
     shared_t *shared = calloc(1, sizeof(*shared));
 
-    *shared = (shared_t){.n_ranks = (_i == 0) ? 1 : 3, .n_nodes = 1, .codec = "sign1", .block = 64, .seed = test_random()};
+    *shared =
+        (shared_t){.n_ranks = (_i == 0) ? 1 : 3, .n_nodes = 1, .codec = "sign1", .block = 64, .seed = test_random()};
     ck_assert_uint_eq(thread_ranks(shared->n_ranks, one_node_body, shared, DEADLINE_MS), 0);
     free(shared);
 }
@@ -358,20 +361,24 @@ END_TEST
 /* A residual of another count, codec or communicator is refused. */
 static int wrong_residual_body(rank_self_t *self)
 {
-    side_t             side  = {.self = self, .shared = self->arg};
-    lnt_codec_params_t cp    = {.struct_size = sizeof(cp), .name = "int8", .block = 64};
-    lnt_codec_t       *other = NULL;
-    lnt_context_t     *context;
+    side_t side = {.self = self, .shared = self->arg};
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = "int8", .block = 64};
+    lnt_codec_t *other = NULL;
+    lnt_context_t *context;
 
     RANK_PASS(open_world(&side, &context));
     RANK_OK(lnt_codec_create(&cp, &other));
-    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N - 1, LNT_F32, &side.params) == LNT_ERR_INVALID_ARG);
+    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N - 1, LNT_F32, &side.params) ==
+               LNT_ERR_INVALID_ARG);
     side.params.codec = other;
-    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N, LNT_F32, &side.params) == LNT_ERR_INVALID_ARG);
+    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N, LNT_F32, &side.params) ==
+               LNT_ERR_INVALID_ARG);
     side.params.codec = NULL;
-    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N, LNT_F32, &side.params) == LNT_ERR_INVALID_ARG);
+    RANK_CHECK(lnt_allreduce(side.comm, input_of(&side), output_of(&side), N, LNT_F32, &side.params) ==
+               LNT_ERR_INVALID_ARG);
     side.params.codec = side.codec;
-    RANK_CHECK(lnt_allgather(side.comm, input_of(&side), output_of(&side), 8, LNT_F32, &side.params) == LNT_ERR_INVALID_ARG);
+    RANK_CHECK(lnt_allgather(side.comm, input_of(&side), output_of(&side), 8, LNT_F32, &side.params) ==
+               LNT_ERR_INVALID_ARG);
     RANK_CHECK(lnt_residual_read(side.residual, NULL, NULL) == LNT_ERR_INVALID_ARG);
     lnt_codec_destroy(other);
     return close_world(&side, context);
@@ -381,7 +388,7 @@ START_TEST(residuals_that_do_not_fit)
 {
     shared_t *shared = calloc(1, sizeof(*shared));
 
-    *shared       = accounts[3];
+    *shared = accounts[3];
     shared->codec = "sign1";
     ck_assert_uint_eq(thread_ranks(shared->n_ranks, wrong_residual_body, shared, DEADLINE_MS), 0);
     free(shared);

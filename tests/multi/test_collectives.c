@@ -1,5 +1,6 @@
-/* Every collective over worlds of 1 to 8 ranks (threads, `loop`), node maps, dtypes, codecs, counts, segment sizes, in and out of
- * place, against plain loops over all ranks' inputs: bit by bit, so results are equal on all ranks and do not depend on segments.
+/* Every collective over worlds of 1 to 8 ranks (threads, `loop`), node maps, dtypes, codecs, counts, segment sizes, in
+ * and out of place, against plain loops over all ranks' inputs: bit by bit, so results are equal on all ranks and do
+ * not depend on segments.
  *
  * Each rank draws the same choices and everybody's input from one seed, and computes what it must get.
  */
@@ -8,6 +9,7 @@
 
 #include <linnet/linnet.h>
 
+#include "../../src/base/memory.h"
 #include "testing.h"
 #include "thread_ranks.h"
 
@@ -17,7 +19,7 @@ typedef struct world {
     uint32_t n_ranks;
     uint32_t nodes[RANKS_MAX]; /* numbered by smallest rank */
     uint64_t seed;
-    bool     progress_thread;
+    bool progress_thread;
 } world_t;
 
 static const world_t worlds[] = {
@@ -27,34 +29,36 @@ static const world_t worlds[] = {
     {.n_ranks = 3, .nodes = {0, 0, 0}},
     {.n_ranks = 4, .nodes = {0, 1, 0, 1}},
     {.n_ranks = 5, .nodes = {0, 0, 0, 1, 1}},
+    {.n_ranks = 7, .nodes = {0, 1, 2, 2, 1, 1, 0}},
     {.n_ranks = 8, .nodes = {0, 1, 1, 0, 2, 0, 1, 2}},
+    {.n_ranks = 16, .nodes = {0, 1, 2, 3, 0, 1, 2, 0, 3, 3, 2, 1, 0, 0, 1, 2}},
 };
 
 typedef enum op { ALLREDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, N_OPS } op_t;
 
 typedef struct choice {
-    op_t         op;
-    uint64_t     count;
-    lnt_dtype_t  dtype;
-    const char  *codec; /* NULL: plain */
-    uint32_t     block, root;
-    lnt_redop_t  redop;
-    uint64_t     segment_bytes;
-    bool         in_place, persistent, poison;
-    uint32_t     poisoned_rank;
-    uint64_t     poisoned_index;
-    float        poison_value;
+    op_t op;
+    uint64_t count;
+    lnt_dtype_t dtype;
+    const char *codec; /* NULL: plain */
+    uint32_t block, root;
+    lnt_redop_t redop;
+    uint64_t segment_bytes;
+    bool in_place, persistent, poison;
+    uint32_t poisoned_rank;
+    uint64_t poisoned_index;
+    float poison_value;
 } choice_t;
 
 typedef struct side {
-    rank_self_t  *self;
+    rank_self_t *self;
     const world_t *world;
-    lnt_comm_t   *comm;
-    uint64_t      random;
-    float        *in[RANKS_MAX];  /* all ranks' inputs as f32, n_ranks * MAX_COUNT */
-    float        *want;
-    uint8_t      *wire;
-    void         *input, *output, *before;
+    lnt_comm_t *comm;
+    uint64_t random;
+    float *in[RANKS_MAX]; /* all ranks' inputs as f32, n_ranks * MAX_COUNT */
+    float *want;
+    uint8_t *wire;
+    void *input, *output, *before;
 } side_t;
 
 static uint64_t draw(side_t *side)
@@ -69,24 +73,24 @@ static uint64_t draw(side_t *side)
 static choice_t draw_choice(side_t *side)
 {
     static const char *const codecs[] = {NULL, "sign1", "int8", "bf16", "f32"};
-    static const uint64_t    counts[] = {0, 1, 63, 64, 65, 127, 1000, 2049};
-    choice_t                 c        = {.op = (op_t)(draw(side) % N_OPS), .count = counts[draw(side) % 8]};
+    static const uint64_t counts[] = {0, 1, 63, 64, 65, 127, 1000, 2049};
+    choice_t c = {.op = (op_t)(draw(side) % N_OPS), .count = counts[draw(side) % 8]};
 
     if (draw(side) % 2 != 0) {
         c.count = draw(side) % (MAX_COUNT + 1);
     }
-    c.dtype         = (draw(side) % 2 != 0) ? LNT_BF16 : LNT_F32;
-    c.codec         = codecs[draw(side) % 5];
-    c.block         = 64 * (uint32_t)(1 + draw(side) % 5);
-    c.root          = (uint32_t)(draw(side) % side->self->n_ranks);
-    c.redop         = (draw(side) % 2 != 0) ? LNT_SUM : LNT_MEAN;
+    c.dtype = (draw(side) % 2 != 0) ? LNT_BF16 : LNT_F32;
+    c.codec = codecs[draw(side) % 5];
+    c.block = 64 * (uint32_t)(1 + draw(side) % 5);
+    c.root = (uint32_t)(draw(side) % side->self->n_ranks);
+    c.redop = (draw(side) % 2 != 0) ? LNT_SUM : LNT_MEAN;
     c.segment_bytes = (uint64_t[]){0, 256, 1300, 4096}[draw(side) % 4];
-    c.in_place      = draw(side) % 2 != 0;
-    c.persistent    = draw(side) % 2 != 0;
-    c.poison        = (draw(side) % 5 == 0) && (c.count > 0);
+    c.in_place = draw(side) % 2 != 0;
+    c.persistent = draw(side) % 2 != 0;
+    c.poison = (draw(side) % 5 == 0) && (c.count > 0);
     c.poisoned_rank = (c.op == BROADCAST) ? c.root : (uint32_t)(draw(side) % side->self->n_ranks);
     c.poisoned_index = (c.count > 0) ? draw(side) % c.count : 0;
-    c.poison_value   = (draw(side) % 2 != 0) ? NAN : INFINITY;
+    c.poison_value = (draw(side) % 2 != 0) ? NAN : INFINITY;
     return c;
 }
 
@@ -95,7 +99,7 @@ static choice_t draw_choice(side_t *side)
 static float from_bf16(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
-    float    value;
+    float value;
 
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -106,7 +110,7 @@ static uint16_t to_bf16(float value)
 {
     uint32_t bits;
     uint16_t low;
-    double   below, above;
+    double below, above;
 
     memcpy(&bits, &value, sizeof(bits));
     low = (uint16_t)(bits >> 16);
@@ -114,7 +118,8 @@ static uint16_t to_bf16(float value)
         return isnan(value) ? 0x7fc0 : low;
     }
     below = fabs((double)value - (double)from_bf16(low));
-    above = ((low & 0x7fff) == 0x7f7f) ? ldexp(1.0, 128) - fabs((double)value) : fabs((double)from_bf16((uint16_t)(low + 1)) - (double)value);
+    above = ((low & 0x7fff) == 0x7f7f) ? ldexp(1.0, 128) - fabs((double)value)
+                                       : fabs((double)from_bf16((uint16_t)(low + 1)) - (double)value);
     return (uint16_t)(low + ((above < below) || ((above == below) && ((low & 1) != 0))));
 }
 
@@ -163,8 +168,8 @@ static void scale(float *x, uint64_t n, float factor)
 /* Sum over nodes of coded node sums, coded again. Plain bf16 travels as bf16 between nodes. */
 static int want_allreduce(side_t *side, choice_t c, const lnt_codec_t *codec)
 {
-    const uint32_t n       = side->world->n_ranks;
-    uint32_t       n_nodes = 0;
+    const uint32_t n = side->world->n_ranks;
+    uint32_t n_nodes = 0;
     static _Thread_local float sum[MAX_COUNT];
 
     for (uint32_t r = 0; r < n; ++r) {
@@ -241,10 +246,11 @@ static void draw_inputs(side_t *side, const choice_t *c)
     to_dtype(side->in[side->self->rank], n, c->dtype, side->input);
 }
 
-static int run(side_t *side, const choice_t *c, const lnt_coll_params_t *params, const void *input, void *output, lnt_status_t *status_p)
+static int run(side_t *side, const choice_t *c, const lnt_coll_params_t *params, const void *input, void *output,
+               lnt_status_t *status_p)
 {
     lnt_request_t *request;
-    lnt_comm_t    *comm = side->comm;
+    lnt_comm_t *comm = side->comm;
 
     if (!c->persistent) {
         *status_p = (c->op == ALLREDUCE)        ? lnt_allreduce(comm, input, output, c->count, c->dtype, params)
@@ -271,16 +277,17 @@ static int run(side_t *side, const choice_t *c, const lnt_coll_params_t *params,
 static int compare(const side_t *side, const choice_t *c, const void *output)
 {
     const uint64_t n = output_count(side, c);
-    const size_t   size = lnt_dtype_size(c->dtype);
-    uint8_t        want[sizeof(float)];
+    const size_t size = lnt_dtype_size(c->dtype);
+    uint8_t want[sizeof(float)];
 
     for (uint64_t i = 0; i < n; ++i) {
         to_dtype(side->want + i, 1, c->dtype, want);
         if (isnan(side->want[i])) {
             RANK_CHECK(isnan(element(output, c->dtype, i)));
         } else if (memcmp((const uint8_t *)output + i * size, want, size) != 0) {
-            fprintf(stderr, "op %d codec %s dtype %d count %llu element %llu: %.9g, not %.9g\n", c->op, c->codec ? c->codec : "-", c->dtype,
-                    (unsigned long long)c->count, (unsigned long long)i, (double)element(output, c->dtype, i), (double)side->want[i]);
+            fprintf(stderr, "op %d codec %s dtype %d count %llu element %llu: %.9g, not %.9g\n", c->op,
+                    c->codec ? c->codec : "-", c->dtype, (unsigned long long)c->count, (unsigned long long)i,
+                    (double)element(output, c->dtype, i), (double)side->want[i]);
             return 1;
         }
     }
@@ -289,14 +296,18 @@ static int compare(const side_t *side, const choice_t *c, const void *output)
 
 static int play(side_t *side)
 {
-    choice_t           c      = draw_choice(side);
-    const size_t       size   = lnt_dtype_size(c.dtype);
-    lnt_codec_params_t cp     = {.struct_size = sizeof(cp), .name = c.codec ? c.codec : (c.dtype == LNT_BF16) ? "bf16" : "f32", .block = c.block};
-    lnt_coll_params_t  params = {.struct_size = sizeof(params), .op = c.redop, .segment_bytes = c.segment_bytes};
-    lnt_codec_t       *codec;
-    lnt_status_t       status;
-    void              *output = (c.in_place || (c.op == BROADCAST)) ? side->input : side->output;
-    const bool         skip   = c.poison && (c.codec != NULL);
+    choice_t c = draw_choice(side);
+    const size_t size = lnt_dtype_size(c.dtype);
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp),
+                             .name = c.codec                 ? c.codec
+                                     : (c.dtype == LNT_BF16) ? "bf16"
+                                                             : "f32",
+                             .block = c.block};
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .op = c.redop, .segment_bytes = c.segment_bytes};
+    lnt_codec_t *codec;
+    lnt_status_t status;
+    void *output = (c.in_place || (c.op == BROADCAST)) ? side->input : side->output;
+    const bool skip = c.poison && (c.codec != NULL);
 
     RANK_OK(lnt_codec_create(&cp, &codec));
     params.codec = (c.codec != NULL) ? codec : NULL;
@@ -307,8 +318,9 @@ static int play(side_t *side)
     if (skip) {
         RANK_CHECK(memcmp(side->before, output, output_count(side, &c) * size) == 0);
     } else {
-        RANK_PASS((c.op == ALLREDUCE) ? want_allreduce(side, c, codec)
-                  : (c.op == REDUCE_SCATTER) ? want_reduce_scatter(side, &c, codec) : want_copies(side, &c, codec));
+        RANK_PASS((c.op == ALLREDUCE)        ? want_allreduce(side, c, codec)
+                  : (c.op == REDUCE_SCATTER) ? want_reduce_scatter(side, &c, codec)
+                                             : want_copies(side, &c, codec));
         RANK_PASS(compare(side, &c, output));
     }
     lnt_codec_destroy(codec);
@@ -317,15 +329,17 @@ static int play(side_t *side)
 
 static int open_world(side_t *side, lnt_context_t **context_p)
 {
-    lnt_context_params_t params = {.struct_size = sizeof(params), .progress_thread = side->world->progress_thread ? LNT_ON : LNT_OFF};
-    lnt_comm_params_t    comm   = {.struct_size = sizeof(comm), .bootstrap = &side->self->bootstrap, .timeout_ms = 20000};
-    char                 node[16];
+    lnt_context_params_t params = {.struct_size = sizeof(params),
+                                   .progress_thread = side->world->progress_thread ? LNT_ON : LNT_OFF};
+    lnt_comm_params_t comm = {.struct_size = sizeof(comm), .bootstrap = &side->self->bootstrap, .timeout_ms = 20000};
+    char node[16];
 
     snprintf(node, sizeof(node), "node%u", side->world->nodes[side->self->rank]);
     comm.node = node;
     RANK_OK(lnt_context_create(&params, context_p));
     RANK_OK(lnt_comm_create(*context_p, &comm, &side->comm));
-    RANK_CHECK(side->self->bootstrap.allgather(side->self->bootstrap.arg, "here", node, 1) == 0); /* all have come so far */
+    RANK_CHECK(side->self->bootstrap.allgather(side->self->bootstrap.arg, "here", node, 1) ==
+               0); /* all have come so far */
     return 0;
 }
 
@@ -343,9 +357,9 @@ static void allocate(side_t *side)
     for (uint32_t r = 0; r < side->world->n_ranks; ++r) {
         side->in[r] = calloc(n, sizeof(float));
     }
-    side->want   = calloc(n, sizeof(float));
-    side->wire   = calloc(n, 2 * sizeof(float));
-    side->input  = calloc(n, sizeof(float));
+    side->want = calloc(n, sizeof(float));
+    side->wire = calloc(n, 2 * sizeof(float));
+    side->input = calloc(n, sizeof(float));
     side->output = calloc(n, sizeof(float));
     side->before = calloc(n, sizeof(float));
 }
@@ -364,12 +378,12 @@ static void release(side_t *side)
 
 static int body(rank_self_t *self)
 {
-    side_t         side = {.self = self, .world = self->arg, .random = ((const world_t *)self->arg)->seed};
+    side_t side = {.self = self, .world = self->arg, .random = ((const world_t *)self->arg)->seed};
     lnt_context_t *context;
 
     allocate(&side);
     RANK_PASS(open_world(&side, &context));
-    for (int i = 0; i < ROUNDS; ++i) {
+    for (uint32_t i = 0; i < ROUNDS * 8 / (8 + self->n_ranks); ++i) {
         RANK_PASS(play(&side));
     }
     RANK_OK(lnt_barrier(side.comm));
@@ -382,7 +396,7 @@ START_TEST(random_calls)
 {
     world_t world = worlds[_i];
 
-    world.seed            = test_random() + (uint64_t)_i;
+    world.seed = test_random() + (uint64_t)_i;
     world.progress_thread = test_random_below(2) != 0;
     ck_assert_uint_eq(thread_ranks(world.n_ranks, body, &world, DEADLINE_MS), 0);
 }
@@ -392,13 +406,13 @@ END_TEST
 
 static int bytes_body(rank_self_t *self)
 {
-    side_t             side   = {.self = self, .world = self->arg};
-    lnt_codec_params_t cp     = {.struct_size = sizeof(cp), .name = "sign1", .block = 128};
-    lnt_coll_params_t  params = {.struct_size = sizeof(params), .segment_bytes = 2000};
-    lnt_comm_stats_t   stats  = {.struct_size = sizeof(stats)};
-    lnt_context_t     *context;
-    lnt_codec_t       *codec;
-    uint64_t           intra, inter;
+    side_t side = {.self = self, .world = self->arg};
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = "sign1", .block = 128};
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .segment_bytes = 2000};
+    lnt_comm_stats_t stats = {.struct_size = sizeof(stats)};
+    lnt_context_t *context;
+    lnt_codec_t *codec;
+    uint64_t intra, inter;
 
     allocate(&side);
     RANK_PASS(open_world(&side, &context));
@@ -434,15 +448,69 @@ START_TEST(bytes_are_what_was_said)
 }
 END_TEST
 
+/* ---- failing allocations ---------------------------------------------------------------------------------------- */
+
+static lnt_status_t init_kind(side_t *side, int kind, const lnt_coll_params_t *params, lnt_request_t **request_p)
+{
+    const lnt_dtype_t dtype = (kind % 2 != 0) ? LNT_BF16 : LNT_F32;
+
+    return (kind / 2 == 0)   ? lnt_allreduce_init(side->comm, 999, dtype, params, request_p)
+           : (kind / 2 == 1) ? lnt_reduce_scatter_init(side->comm, 999, dtype, params, request_p)
+           : (kind / 2 == 2) ? lnt_allgather_init(side->comm, 999, dtype, params, request_p)
+                             : lnt_broadcast_init(side->comm, 999, dtype, 0, params, request_p);
+}
+
+/* Every allocation of every kind of request in turn: a named error, nothing left, nothing written. */
+static int memory_body(rank_self_t *self)
+{
+    side_t side = {.self = self, .world = self->arg};
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = "sign1", .block = 64};
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .segment_bytes = 1000};
+    lnt_request_t *request = NULL;
+    lnt_context_t *context;
+    lnt_codec_t *codec;
+
+    RANK_PASS(open_world(&side, &context));
+    RANK_OK(lnt_codec_create(&cp, &codec));
+    params.codec = codec;
+    RANK_OK(init_kind(&side, 0, &params, &request)); /* what the communicator keeps is there from now on */
+    RANK_OK(lnt_request_destroy(request));
+    for (int kind = 0; kind < 8; ++kind) {
+        const uint64_t live = lnt_memory_live();
+        lnt_status_t status = LNT_ERR_NO_MEMORY;
+
+        for (uint64_t k = 1; status == LNT_ERR_NO_MEMORY; ++k) {
+            request = NULL;
+            lnt_memory_fail_after(k);
+            status = init_kind(&side, kind, &params, &request);
+            lnt_memory_fail_after(0);
+            RANK_CHECK((status == LNT_ERR_NO_MEMORY) ? (request == NULL) && (lnt_memory_live() == live)
+                                                     : status == LNT_OK);
+        }
+        RANK_OK(lnt_request_destroy(request));
+        RANK_CHECK(lnt_memory_live() == live);
+    }
+    lnt_codec_destroy(codec);
+    return close_world(&side, context);
+}
+
+START_TEST(allocations_may_fail)
+{
+    world_t world = {.n_ranks = 1, .progress_thread = true};
+
+    ck_assert_uint_eq(thread_ranks(1, memory_body, &world, DEADLINE_MS), 0);
+}
+END_TEST
+
 /* ---- misuse and disagreement ------------------------------------------------------------------------------------ */
 
 static int misuse_body(rank_self_t *self)
 {
-    side_t            side   = {.self = self, .world = self->arg};
+    side_t side = {.self = self, .world = self->arg};
     lnt_coll_params_t params = {.struct_size = sizeof(params)};
-    lnt_context_t    *context;
-    lnt_request_t    *request = NULL;
-    float             x[4] = {1, 2, 3, 4}, y[4];
+    lnt_context_t *context;
+    lnt_request_t *request = NULL;
+    float x[4] = {1, 2, 3, 4}, y[4];
 
     RANK_PASS(open_world(&side, &context));
     RANK_CHECK(lnt_allreduce(side.comm, x, y, 4, LNT_F16, NULL) == LNT_ERR_UNSUPPORTED);
@@ -487,15 +555,17 @@ END_TEST
 /* Rank 1 differs from the others in one argument (the seed says which): both sides must say so. */
 static int mismatch_body(rank_self_t *self)
 {
-    side_t             side = {.self = self, .world = self->arg};
-    const uint64_t     kind = side.world->seed;
-    const bool         odd  = self->rank == 1;
-    lnt_codec_params_t cp   = {.struct_size = sizeof(cp), .name = (odd && (kind == 1)) ? "int8" : "sign1", .block = (odd && kind == 2) ? 128 : 64};
-    lnt_coll_params_t  params = {.struct_size = sizeof(params), .op = (odd && (kind == 3)) ? LNT_SUM : LNT_MEAN};
-    lnt_request_t     *request = NULL;
-    lnt_context_t     *context;
-    lnt_codec_t       *codec;
-    lnt_status_t       status;
+    side_t side = {.self = self, .world = self->arg};
+    const uint64_t kind = side.world->seed;
+    const bool odd = self->rank == 1;
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp),
+                             .name = (odd && (kind == 1)) ? "int8" : "sign1",
+                             .block = (odd && kind == 2) ? 128 : 64};
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .op = (odd && (kind == 3)) ? LNT_SUM : LNT_MEAN};
+    lnt_request_t *request = NULL;
+    lnt_context_t *context;
+    lnt_codec_t *codec;
+    lnt_status_t status;
 
     allocate(&side);
     RANK_PASS(open_world(&side, &context));
@@ -539,6 +609,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, random_calls, 0, (int)(sizeof(worlds) / sizeof(worlds[0])));
     tcase_add_test(tcase, bytes_are_what_was_said);
+    tcase_add_test(tcase, allocations_may_fail);
     tcase_add_test(tcase, states_and_arguments);
     tcase_add_loop_test(tcase, differences_are_named, 0, 5);
     suite_add_tcase(suite, tcase);

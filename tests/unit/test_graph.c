@@ -32,17 +32,17 @@ static void nothing(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 static void draw(wanted_t *want)
 {
     memset(want, 0, sizeof(*want));
-    want->n_tasks  = 1 + below(MAX_TASKS);
+    want->n_tasks = 1 + below(MAX_TASKS);
     want->n_frames = 1 + below(MAX_FRAMES);
-    want->n_edges  = (want->n_tasks > 1) ? below(MAX_EDGES) : 0;
-    want->scratch  = below(1000);
+    want->n_edges = (want->n_tasks > 1) ? below(MAX_EDGES) : 0;
+    want->scratch = below(1000);
     for (uint32_t f = 0; f < want->n_frames; ++f) {
         want->payload[f] = below(3000);
         want->section[f] = below(20);
     }
     for (uint32_t i = 0; i < want->n_edges; ++i) {
         want->before[i] = below(want->n_tasks - 1);
-        want->after[i]  = want->before[i] + 1 + below(want->n_tasks - 1 - want->before[i]);
+        want->after[i] = want->before[i] + 1 + below(want->n_tasks - 1 - want->before[i]);
     }
     for (uint32_t t = 0; t < MAX_TASKS; ++t) {
         want->keys[t] = (t % 3 == 2) ? lnt_graph_key((uint8_t)(t % 4), (uint16_t)t, 7, t + 1, t / 5) : 0;
@@ -57,7 +57,7 @@ static lnt_status_t make(wanted_t *want, lnt_graph_t *graph, lnt_graph_bytes_t *
     LNT_TRY(lnt_graph_begin(&builder));
     for (uint32_t f = 0; f < want->n_frames; ++f) {
         lnt_frame_header_t header = {.phase = 1, .segment = f, .count = 17};
-        uint32_t           number = lnt_graph_add_frame(builder, want->payload[f], want->section[f]);
+        uint32_t number = lnt_graph_add_frame(builder, want->payload[f], want->section[f]);
 
         lnt_graph_set_header(builder, number, &header);
     }
@@ -84,7 +84,7 @@ static void check_tasks(const wanted_t *want, const lnt_graph_t *graph)
     ck_assert_uint_eq(graph->n_tasks, want->n_tasks);
     for (uint32_t t = 0; t < want->n_tasks; ++t) {
         const lnt_task_t *task = &graph->tasks[t];
-        uint32_t          n_deps = 0, n_next = 0;
+        uint32_t n_deps = 0, n_next = 0;
 
         ck_assert_int_eq(task->kind, (lnt_task_kind_t)(t % 3));
         ck_assert((task->kind != LNT_TASK_RUN) || ((task->run == nothing) && (task->arg == 1000 + t)));
@@ -106,7 +106,7 @@ static void check_frames(const wanted_t *want, const lnt_graph_t *graph)
     uint64_t end = 0;
 
     for (uint32_t f = 0; f < want->n_frames; ++f) {
-        const lnt_frame_t        *frame  = &graph->frames[f];
+        const lnt_frame_t *frame = &graph->frames[f];
         const lnt_frame_header_t *header = lnt_graph_header(graph, f);
 
         ck_assert_uint_eq(frame->offset % 64, 0);
@@ -143,7 +143,7 @@ START_TEST(random_graphs)
     static wanted_t want;
 
     for (int i = 0; i < 300; ++i) {
-        lnt_graph_t       graph = {0};
+        lnt_graph_t graph = {0};
         lnt_graph_bytes_t predicted, made;
 
         draw(&want);
@@ -163,9 +163,9 @@ END_TEST
 START_TEST(allocation_failures)
 {
     static wanted_t want;
-    uint64_t        live = lnt_memory_live();
-    lnt_status_t    status;
-    uint64_t        k = 0;
+    uint64_t live = lnt_memory_live();
+    lnt_status_t status;
+    uint64_t k = 0;
 
     draw(&want);
     want.n_tasks = MAX_TASKS;
@@ -175,7 +175,8 @@ START_TEST(allocation_failures)
         lnt_memory_fail_after(++k);
         status = make(&want, &graph, NULL);
         lnt_memory_fail_after(0);
-        ck_assert_msg((status == LNT_OK) || (status == LNT_ERR_NO_MEMORY), "status %d: %s", status, lnt_last_error()->cause);
+        ck_assert_msg((status == LNT_OK) || (status == LNT_ERR_NO_MEMORY), "status %d: %s", status,
+                      lnt_last_error()->cause);
         lnt_graph_release(&graph);
         ck_assert_uint_eq(lnt_memory_live(), live);
     } while (status < 0);
@@ -186,8 +187,8 @@ END_TEST
 START_TEST(errors_stick)
 {
     lnt_graph_builder_t *builder;
-    lnt_graph_t          graph = {0};
-    uint32_t             frame;
+    lnt_graph_t graph = {0};
+    uint32_t frame;
 
     ck_assert_int_eq(lnt_graph_begin(&builder), LNT_OK);
     lnt_graph_add_frame(builder, UINT32_C(1) << 31, 0);
@@ -212,11 +213,11 @@ START_TEST(keys_differ)
 {
     enum { N = 4 * 3 * 3 * 5 * 6 };
     static uint64_t keys[N];
-    size_t          n = 0;
+    size_t n = 0;
 
     for (uint32_t i = 0; i < N; ++i) {
         uint32_t j = i;
-        uint8_t  phase = (uint8_t)(j % 4);
+        uint8_t phase = (uint8_t)(j % 4);
         uint16_t shard = (uint16_t)((j /= 4) % 3), chunk = (uint16_t)((j /= 3) % 3);
         uint32_t source = (j /= 3) % 5, segment = j / 5;
 

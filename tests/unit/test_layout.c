@@ -29,7 +29,7 @@ static void list_blocks(listed_t *list, const lnt_extent_t *extents, size_t n_ex
         for (uint64_t i = 0; i < extents[e].count; ++i, ++pos, --left_in_block) {
             if (left_in_block == 0) {
                 list->pos[list->n++] = pos;
-                left_in_block        = block;
+                left_in_block = block;
             }
         }
     }
@@ -40,7 +40,7 @@ static void list_blocks(listed_t *list, const lnt_extent_t *extents, size_t n_ex
 static size_t random_extents(lnt_extent_t *extents, uint32_t block)
 {
     static const uint64_t counts[] = {0, 1, 7, 63, 64, 65, 127, 130, 200, 257, 384, 500};
-    size_t                n        = below(MAX_EXTENTS + 1);
+    size_t n = below(MAX_EXTENTS + 1);
 
     for (size_t e = 0; e < n; ++e) {
         extents[e] = (lnt_extent_t){(uint32_t)e, (uint64_t)block * below(3), counts[below(12)]};
@@ -61,7 +61,7 @@ static uint64_t listed_codes(const listed_t *list, lnt_range_t range, uint32_t b
 static void check_parts(const lnt_grid_t *grid, const listed_t *list, lnt_range_t range, uint32_t n)
 {
     const uint64_t n_elems = list->pos[range.end] - list->pos[range.begin];
-    uint64_t       next    = range.begin;
+    uint64_t next = range.begin;
 
     ck_assert_uint_eq(lnt_range_elems(grid, range), n_elems);
     for (uint32_t i = 0; i < n; ++i) {
@@ -86,7 +86,7 @@ static void check_segments(const lnt_grid_t *grid, const listed_t *list, lnt_ran
 
     for (uint64_t k = range.begin; k < range.end; ++n) {
         lnt_range_t segment = lnt_layout_segment(grid, range, k, segment_elems);
-        uint64_t    elems   = list->pos[segment.end] - list->pos[k];
+        uint64_t elems = list->pos[segment.end] - list->pos[k];
 
         ck_assert_uint_eq(segment.begin, k);
         ck_assert((segment.end > k) && (segment.end <= range.end));
@@ -102,9 +102,9 @@ static void check_runs(const lnt_grid_t *grid, const lnt_extent_t *extents, uint
     uint64_t pos = begin;
 
     while (pos < end) {
-        lnt_run_t run   = lnt_layout_run(grid, pos, end);
-        uint64_t  first = 0;
-        size_t    e     = 0;
+        lnt_run_t run = lnt_layout_run(grid, pos, end);
+        uint64_t first = 0;
+        size_t e = 0;
 
         for (; first + extents[e].count <= pos; ++e) {
             first += extents[e].count;
@@ -121,13 +121,17 @@ static void check_runs(const lnt_grid_t *grid, const lnt_extent_t *extents, uint
 
 static void check_codes(const lnt_grid_t *grid, const listed_t *list, lnt_range_t range)
 {
-    static const lnt_codec_row_t rows[] = {{.bits = 1, .has_scales = true}, {.bits = 4, .has_scales = true},
-                                           {.bits = 8, .has_scales = true}, {.bits = 16}, {.bits = 32}};
+    static const lnt_codec_row_t rows[] = {{.bits = 1, .has_scales = true},
+                                           {.bits = 4, .has_scales = true},
+                                           {.bits = 8, .has_scales = true},
+                                           {.bits = 16},
+                                           {.bits = 32}};
 
     for (size_t i = 0; i < 5; ++i) {
-        lnt_codec_t codec  = {.row = &rows[i]};
-        uint64_t    scales = rows[i].has_scales ? 4 * (range.end - range.begin) : 0, codes = listed_codes(list, range, rows[i].bits);
-        uint64_t    middle = range.begin + (range.end - range.begin) / 2;
+        lnt_codec_t codec = {.row = &rows[i]};
+        uint64_t scales = rows[i].has_scales ? 4 * (range.end - range.begin) : 0,
+                 codes = listed_codes(list, range, rows[i].bits);
+        uint64_t middle = range.begin + (range.end - range.begin) / 2;
 
         ck_assert_uint_eq(lnt_layout_scale_bytes(&codec, grid, range), scales);
         ck_assert_uint_eq(lnt_layout_code_bytes(&codec, grid, range), codes);
@@ -141,13 +145,13 @@ static void check_codes(const lnt_grid_t *grid, const listed_t *list, lnt_range_
 START_TEST(random_grids_match_a_list_of_blocks)
 {
     static listed_t list;
-    lnt_extent_t    extents[MAX_EXTENTS];
+    lnt_extent_t extents[MAX_EXTENTS];
 
     for (int i = 0; i < 3000; ++i) {
-        uint32_t    block     = 64 * (1 + below(3));
-        bool        packed    = below(2) != 0;
-        size_t      n_extents = random_extents(extents, block);
-        lnt_grid_t  grid;
+        uint32_t block = 64 * (1 + below(3));
+        bool packed = below(2) != 0;
+        size_t n_extents = random_extents(extents, block);
+        lnt_grid_t grid;
         lnt_range_t range;
 
         list_blocks(&list, extents, n_extents, block, packed);
@@ -158,7 +162,7 @@ START_TEST(random_grids_match_a_list_of_blocks)
             ck_assert_uint_eq(lnt_grid_pos(&grid, k), list.pos[k]);
         }
         range.begin = below((uint32_t)list.n + 1);
-        range.end   = range.begin + below((uint32_t)(list.n - range.begin) + 1);
+        range.end = range.begin + below((uint32_t)(list.n - range.begin) + 1);
         check_parts(&grid, &list, range, 1 + below(17));
         check_segments(&grid, &list, range, 1 + below(600));
         check_runs(&grid, extents, list.pos[range.begin], list.pos[range.end]);
@@ -171,20 +175,20 @@ END_TEST
 /* ---- the model's lines ---------------------------------------------------------------------------------------- */
 
 typedef struct vector_case {
-    bool            packed;
-    uint32_t        block, n_tensors;
-    uint64_t        bucket_elems, segment_elems, counts[16];
+    bool packed;
+    uint32_t block, n_tensors;
+    uint64_t bucket_elems, segment_elems, counts[16];
     lnt_codec_row_t row;
-    lnt_codec_t     codec;
-    lnt_topo_t     *topo;
-    FILE           *in, *out;
-    uint64_t        begin; /* of the next bucket in the flat vector */
+    lnt_codec_t codec;
+    lnt_topo_t *topo;
+    FILE *in, *out;
+    uint64_t begin; /* of the next bucket in the flat vector */
 } vector_case_t;
 
 static size_t read_numbers(const char *text, uint64_t *numbers, size_t room)
 {
     size_t n = 0;
-    char  *end;
+    char *end;
 
     for (;; text = end) {
         uint64_t x = strtoull(text, &end, 10);
@@ -197,22 +201,23 @@ static size_t read_numbers(const char *text, uint64_t *numbers, size_t room)
     }
 }
 
-static void print_segments(const vector_case_t *c, const lnt_grid_t *grid, const uint8_t *dead, int phase, uint32_t d, uint32_t chunk,
-                           lnt_range_t range)
+static void print_segments(const vector_case_t *c, const lnt_grid_t *grid, const uint8_t *dead, int phase, uint32_t d,
+                           uint32_t chunk, lnt_range_t range)
 {
-    const bool        plain = (phase == 0) || (c->topo->n_nodes == 1);
-    const lnt_codec_t f32   = {.row = lnt_codec_row_by_name("f32")};
+    const bool plain = (phase == 0) || (c->topo->n_nodes == 1);
+    const lnt_codec_t f32 = {.row = lnt_codec_row_by_name("f32")};
     const lnt_codec_t *codec = plain ? &f32 : &c->codec;
 
     for (uint64_t k = range.begin; k < range.end;) {
-        lnt_range_t s      = lnt_layout_segment(grid, range, k, c->segment_elems);
-        uint64_t    n_dead = 0;
+        lnt_range_t s = lnt_layout_segment(grid, range, k, c->segment_elems);
+        uint64_t n_dead = 0;
 
         for (uint64_t b = s.begin; (phase != 0) && (b < s.end); ++b) {
             n_dead += dead[b];
         }
-        fprintf(c->out, "segment %d %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", phase, d, chunk, s.begin, s.end,
-                lnt_layout_frame_bytes(codec, grid, s, n_dead), lnt_layout_code_offset(codec, grid, s, s.end - 1));
+        fprintf(c->out, "segment %d %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", phase, d, chunk, s.begin,
+                s.end, lnt_layout_frame_bytes(codec, grid, s, n_dead),
+                lnt_layout_code_offset(codec, grid, s, s.end - 1));
         k = s.end;
     }
 }
@@ -240,7 +245,8 @@ static void print_bucket(vector_case_t *c, const lnt_grid_t *grid, const uint8_t
     for (uint32_t r = 0; r < c->topo->n_ranks; ++r) {
         lnt_bytes_t bytes;
 
-        ck_assert_int_eq(lnt_layout_exchange_bytes(grid, c->topo, &c->codec, c->segment_elems, dead, r, &bytes), LNT_OK);
+        ck_assert_int_eq(lnt_layout_exchange_bytes(grid, c->topo, &c->codec, c->segment_elems, dead, r, &bytes),
+                         LNT_OK);
         fprintf(c->out, "sent %u %" PRIu64 " %" PRIu64 "\n", r, bytes.intra, bytes.inter);
     }
 }
@@ -248,12 +254,12 @@ static void print_bucket(vector_case_t *c, const lnt_grid_t *grid, const uint8_t
 /* The `dead` line of a bucket is an input: find it in the model's text, echo it. */
 static lnt_status_t on_bucket(void *arg, const lnt_extent_t *extents, size_t n_extents)
 {
-    static uint8_t  dead[MAX_BLOCKS];
+    static uint8_t dead[MAX_BLOCKS];
     static uint64_t numbers[MAX_BLOCKS];
-    vector_case_t  *c = arg;
-    lnt_grid_t      grid;
-    char            line[8192];
-    size_t          n;
+    vector_case_t *c = arg;
+    lnt_grid_t grid;
+    char line[8192];
+    size_t n;
 
     ck_assert_int_eq(lnt_grid_init(&grid, extents, n_extents, c->block, c->packed), LNT_OK);
     fprintf(c->out, "bucket %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", c->begin, grid.n_elems, grid.n_blocks);
@@ -274,19 +280,19 @@ static lnt_status_t on_bucket(void *arg, const lnt_extent_t *extents, size_t n_e
 
 static void run_case(vector_case_t *c, const char *case_line)
 {
-    uint64_t     numbers[32], labels[32];
+    uint64_t numbers[32], labels[32];
     lnt_extent_t extents[32];
-    char         line[512];
-    size_t       n = read_numbers(case_line + 5, numbers, 32);
+    char line[512];
+    size_t n = read_numbers(case_line + 5, numbers, 32);
 
-    c->packed        = numbers[0] != 0;
-    c->block         = (uint32_t)numbers[1];
-    c->bucket_elems  = numbers[2];
+    c->packed = numbers[0] != 0;
+    c->block = (uint32_t)numbers[1];
+    c->bucket_elems = numbers[2];
     c->segment_elems = numbers[3];
-    c->row           = (lnt_codec_row_t){.bits = (uint32_t)numbers[4], .has_scales = numbers[5] != 0};
-    c->codec         = (lnt_codec_t){.row = &c->row};
-    c->n_tensors     = (uint32_t)n - 6;
-    c->begin         = 0;
+    c->row = (lnt_codec_row_t){.bits = (uint32_t)numbers[4], .has_scales = numbers[5] != 0};
+    c->codec = (lnt_codec_t){.row = &c->row};
+    c->n_tensors = (uint32_t)n - 6;
+    c->begin = 0;
     memcpy(c->counts, numbers + 6, c->n_tensors * sizeof(numbers[0]));
     ck_assert_ptr_nonnull(fgets(line, sizeof(line), c->in));
     ck_assert_int_eq(lnt_topo_create(labels, (uint32_t)read_numbers(line + 6, labels, 32), &c->topo), LNT_OK);
@@ -294,7 +300,7 @@ static void run_case(vector_case_t *c, const char *case_line)
     fputs(line, c->out);
     for (uint32_t t = 0; t < c->n_tensors; ++t) {
         extents[t] = (lnt_extent_t){t, 0, c->counts[t]};
-        n          = (t == 0) ? c->counts[t] : n + c->counts[t];
+        n = (t == 0) ? c->counts[t] : n + c->counts[t];
     }
     if (!c->packed) {
         ck_assert_int_eq(lnt_layout_buckets(c->counts, c->n_tensors, c->block, c->bucket_elems, on_bucket, c), LNT_OK);
@@ -317,11 +323,11 @@ static char *read_file(const char *path)
 
 START_TEST(vectors_of_the_model)
 {
-    static char   path[] = LNT_SOURCE_DIR "/tests/golden/layout_vectors.txt";
-    char         *made = NULL, *want = read_file(path), line[8192];
-    size_t        size   = 0;
-    vector_case_t c      = {.in = fopen(path, "r"), .out = open_memstream(&made, &size)};
-    int           n_cases = 0;
+    static char path[] = LNT_SOURCE_DIR "/tests/golden/layout_vectors.txt";
+    char *made = NULL, *want = read_file(path), line[8192];
+    size_t size = 0;
+    vector_case_t c = {.in = fopen(path, "r"), .out = open_memstream(&made, &size)};
+    int n_cases = 0;
 
     while (fgets(line, sizeof(line), c.in) != NULL) {
         if (strncmp(line, "case", 4) == 0) {
@@ -346,9 +352,9 @@ __extension__ typedef unsigned __int128 wide_t;
 static void check_large(uint64_t count, uint32_t block, uint32_t n)
 {
     const lnt_extent_t extents[] = {{0, 0, count}, {1, 0, 1}, {2, 0, count}};
-    lnt_grid_t         grid;
-    uint64_t           next = 0;
-    lnt_range_t        all;
+    lnt_grid_t grid;
+    uint64_t next = 0;
+    lnt_range_t all;
 
     ck_assert_int_eq(lnt_grid_init(&grid, extents, 3, block, false), LNT_OK);
     all = (lnt_range_t){0, grid.n_blocks};
@@ -385,7 +391,7 @@ END_TEST
 START_TEST(too_large_is_refused)
 {
     const lnt_extent_t extents[] = {{0, 0, UINT64_MAX - 5}, {1, 0, 10}};
-    lnt_grid_t         grid      = {0};
+    lnt_grid_t grid = {0};
 
     ck_assert_int_eq(lnt_grid_init(&grid, extents, 2, 64, true), LNT_ERR_OUT_OF_RANGE);
     ck_assert_int_eq(lnt_grid_init(&grid, extents, 2, 65, true), LNT_ERR_INVALID_ARG);
@@ -397,16 +403,16 @@ END_TEST
 START_TEST(flat_bytes_are_the_formula)
 {
     static listed_t list;
-    lnt_codec_row_t row   = {.bits = 1, .has_scales = true};
-    lnt_codec_t     sign1 = {.row = &row};
+    lnt_codec_row_t row = {.bits = 1, .has_scales = true};
+    lnt_codec_t sign1 = {.row = &row};
 
     for (int it = 0; it < 300; ++it) {
         lnt_extent_t extents[MAX_EXTENTS];
-        size_t       n_extents = random_extents(extents, 64);
-        uint32_t     n         = 2 + below(15);
-        uint64_t     labels[16], chunk_bytes[16] = {0}, total = 0;
-        lnt_topo_t  *topo;
-        lnt_grid_t   grid;
+        size_t n_extents = random_extents(extents, 64);
+        uint32_t n = 2 + below(15);
+        uint64_t labels[16], chunk_bytes[16] = {0}, total = 0;
+        lnt_topo_t *topo;
+        lnt_grid_t grid;
 
         list_blocks(&list, extents, n_extents, 64, false);
         for (uint64_t k = 0; k < list.n; ++k) {

@@ -1,4 +1,5 @@
-/* Topology against plain definitions: node numbers by smallest rank, local indices in rank order, S the smallest node. */
+/* Topology against plain definitions: node numbers by smallest rank, local indices in rank order, S the smallest node.
+ */
 #include <string.h>
 
 #include "../../src/topo/topo.h"
@@ -62,8 +63,8 @@ static void check_against_labels(const lnt_topo_t *topo, const uint64_t *labels,
 START_TEST(random_maps)
 {
     for (int i = 0; i < 2000; ++i) {
-        uint32_t    n = 1 + below(MAX_N), kinds = 1 + below(n);
-        uint64_t    labels[MAX_N], names[MAX_N];
+        uint32_t n = 1 + below(MAX_N), kinds = 1 + below(n);
+        uint64_t labels[MAX_N], names[MAX_N];
         lnt_topo_t *topo;
 
         for (uint32_t k = 0; k < kinds; ++k) {
@@ -81,8 +82,8 @@ END_TEST
 
 START_TEST(wrong_arguments)
 {
-    lnt_topo_t *topo  = NULL;
-    uint64_t    label = 1;
+    lnt_topo_t *topo = NULL;
+    uint64_t label = 1;
 
     ck_assert_int_eq(lnt_topo_create(&label, 0, &topo), LNT_ERR_INVALID_ARG);
     ck_assert_int_eq(lnt_topo_create(NULL, 1, &topo), LNT_ERR_INVALID_ARG);
