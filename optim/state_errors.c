@@ -9,31 +9,39 @@
 
 enum { PIECE_FLOATS = 1 << 20 };
 
-/* Elements this rank owns of the programs in the mask, in the order of the extents. */
-static lnt_status_t count_owned(lnt_optim_t *optim, uint64_t *n_p)
+static lnt_status_t list_own(lnt_optim_t *optim, lnt_state_errors_t *errors)
 {
     lnt_error_extent_t extent;
     lnt_status_t       status;
-    uint64_t           n = 0;
+    size_t             n = 0;
 
-    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) n += extent.count;
+    while ((status = lnt_plan_error_extent(optim->plan, n, &extent)) == LNT_OK) n++;
     if (status != LNT_ERR_OUT_OF_RANGE) return status;
-    *n_p = n;
+    errors->own = lnt_plan_alloc(n * sizeof(*errors->own), "owned error extents");
+    if (errors->own == NULL) return LNT_ERR_NO_MEMORY;
+    for (errors->n_own = 0; errors->n_own < n; errors->n_own++) {
+        LNT_TRY(lnt_plan_error_extent(optim->plan, errors->n_own, &errors->own[errors->n_own]));
+    }
     return LNT_OK;
 }
 
 lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *errors, uint64_t longest_section)
 {
-    LNT_TRY(count_owned(optim, &errors->n_floats));
-    errors->values = lnt_plan_alloc(errors->n_floats * sizeof(float), "imported errors");
-    errors->seen = lnt_plan_alloc(errors->n_floats, "imported errors, seen");
+    uint64_t n_floats = 0;
+
+    LNT_TRY(list_own(optim, errors));
+    for (size_t i = 0; i < errors->n_own; i++) n_floats += errors->own[i].count;
+    errors->values = lnt_plan_alloc(n_floats * sizeof(float), "imported errors");
+    if (errors->values == NULL) return LNT_ERR_NO_MEMORY;
+    errors->seen = lnt_plan_alloc(n_floats, "imported errors, seen");
+    if (errors->seen == NULL) return LNT_ERR_NO_MEMORY;
     errors->stream = lnt_plan_alloc(longest_section, "errors of one rank");
-    errors->stream_bytes = longest_section;
-    return errors->values != NULL && errors->seen != NULL && errors->stream != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+    return errors->stream != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
 void lnt_state_errors_release(lnt_state_errors_t *errors)
 {
+    lnt_plan_free(errors->own);
     lnt_plan_free(errors->values);
     lnt_plan_free(errors->seen);
     lnt_plan_free(errors->stream);
@@ -56,21 +64,21 @@ static bool take_part(lnt_state_errors_t *errors, uint64_t at, const lnt_error_e
     return true;
 }
 
-static lnt_status_t take_extent(lnt_optim_t *optim, lnt_state_errors_t *errors, const lnt_state_extent_t *saved, const uint8_t *data)
+static lnt_status_t take_extent(lnt_state_errors_t *errors, const lnt_state_extent_t *saved, const uint8_t *data)
 {
-    lnt_error_extent_t own;
-    lnt_status_t       status;
-    uint64_t           at = 0;
+    uint64_t at = 0;
 
-    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
-        bool same = own.program == saved->program && own.server == (saved->server != 0) && own.codec_worker == saved->codec_worker &&
-                    own.tensor == saved->tensor;
-        if (same && !take_part(errors, at, &own, saved, data)) {
+    for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
+        const lnt_error_extent_t *own = &errors->own[i];
+        if (own->tensor != saved->tensor || own->program != saved->program || own->server != (saved->server != 0) ||
+            own->codec_worker != saved->codec_worker) {
+            continue;
+        }
+        if (!take_part(errors, at, own, saved, data)) {
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save", "saved errors of tensor %u overlap", saved->tensor);
         }
-        at += own.count;
     }
-    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+    return LNT_OK;
 }
 
 static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at, uint64_t left)
@@ -86,7 +94,7 @@ static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors,
             left < lnt_state_padded(saved.count * sizeof(float))) {
             break;
         }
-        LNT_TRY(take_extent(optim, errors, &saved, at));
+        LNT_TRY(take_extent(errors, &saved, at));
         at += lnt_state_padded(saved.count * sizeof(float));
         left -= lnt_state_padded(saved.count * sizeof(float));
     }
@@ -121,37 +129,32 @@ lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *er
     return status;
 }
 
-lnt_status_t lnt_state_errors_check(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
+lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t programs)
 {
-    lnt_error_extent_t own;
-    lnt_status_t       status;
-    uint64_t           at = 0;
+    uint64_t at = 0;
 
-    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
-        uint8_t expected = (programs >> own.program & 1u) != 0;
-        for (uint64_t k = 0; k < own.count; k++) {
+    for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
+        const lnt_error_extent_t *own = &errors->own[i];
+        uint8_t                   expected = (programs >> own->program & 1u) != 0;
+        for (uint64_t k = 0; k < own->count; k++) {
             if (errors->seen[at + k] == expected) continue;
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save, from all ranks",
-                             "no rank has the saved error of tensor %u, element %llu", own.tensor, (unsigned long long)(own.offset + k));
+                             "no rank has the saved error of tensor %u, element %llu", own->tensor, (unsigned long long)(own->offset + k));
         }
-        at += own.count;
     }
-    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
+    return LNT_OK;
 }
 
-lnt_status_t lnt_state_errors_apply(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
+void lnt_state_errors_apply(const lnt_state_errors_t *errors, uint32_t programs)
 {
-    lnt_error_extent_t own;
-    lnt_status_t       status;
-    uint64_t           at = 0;
+    uint64_t at = 0;
 
-    for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &own)) == LNT_OK; i++) {
-        if ((programs >> own.program & 1u) != 0) {
-            memcpy(own.data, errors->values + at, own.count * sizeof(float));
+    for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
+        const lnt_error_extent_t *own = &errors->own[i];
+        if ((programs >> own->program & 1u) != 0) {
+            memcpy(own->data, errors->values + at, own->count * sizeof(float));
         } else {
-            memset(own.data, 0, own.count * sizeof(float));
+            memset(own->data, 0, own->count * sizeof(float));
         }
-        at += own.count;
     }
-    return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
 }

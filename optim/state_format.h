@@ -78,11 +78,11 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob);
 
 /* Errors on their way from the ranks that saved them to those that own them now. Nothing live is written before apply. */
 typedef struct lnt_state_errors {
-    uint64_t n_floats; /* this rank owns */
-    float   *values;
-    uint8_t *seen;
-    uint8_t *stream;   /* one rank's section at a time */
-    uint64_t stream_bytes;
+    lnt_error_extent_t *own; /* what this rank owns now */
+    size_t              n_own;
+    float              *values; /* of all owned extents, one after the other */
+    uint8_t            *seen;
+    uint8_t            *stream; /* one rank's section at a time */
 } lnt_state_errors_t;
 
 lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *errors, uint64_t longest_section);
@@ -90,7 +90,7 @@ void         lnt_state_errors_release(lnt_state_errors_t *errors);
 /* Collective: section_bytes[r] is the length of rank r's errors section; mine is this rank's. */
 lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *mine,
                                       const uint64_t *section_bytes);
-lnt_status_t lnt_state_errors_check(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs);
-lnt_status_t lnt_state_errors_apply(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs);
+lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t programs);
+void         lnt_state_errors_apply(const lnt_state_errors_t *errors, uint32_t programs);
 
 #endif

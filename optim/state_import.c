@@ -115,7 +115,8 @@ static lnt_status_t apply(import_t *import)
     optim->dropped_norm = header->dropped_norm;
     for (uint32_t t = 0; t < optim->n_tensors; t++) lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
     if (optim->row->restored != NULL) LNT_TRY(optim->row->restored(optim));
-    return lnt_state_errors_apply(optim, &import->errors, import->programs);
+    lnt_state_errors_apply(&import->errors, import->programs);
+    return LNT_OK;
 }
 
 static lnt_status_t gather_errors(import_t *import)
@@ -131,7 +132,7 @@ static lnt_status_t gather_errors(import_t *import)
     LNT_TRY(take_vote(import, (vote_t){.status = status}));
     status = lnt_state_errors_collect(import->optim, &import->errors, import->programs, import->blob.payload[LNT_STATE_ERRORS],
                                       import->error_bytes);
-    if (status == LNT_OK) status = lnt_state_errors_check(import->optim, &import->errors, import->programs);
+    if (status == LNT_OK) status = lnt_state_errors_check(&import->errors, import->programs);
     return take_vote(import, (vote_t){.status = status});
 }
 

@@ -227,6 +227,49 @@ START_TEST(dead_coordinates_stand_still)
 }
 END_TEST
 
+/* Squared norm of the errors at the end (no freeze), or what the freeze dropped: a sum over ranks. */
+static double squares[MAX_RANKS];
+
+static void residual_body(rank_t *rank)
+{
+    trial_t           *trial = rank->arg;
+    lnt_error_extent_t extent;
+    double             sum = 0;
+    float             *grad;
+
+    rank_open(rank, &trial->model);
+    grad = calloc(rank->n_elems, sizeof(*grad));
+    for (uint32_t step = 0; step < 4; step++) {
+        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = grad_at(trial, rank->rank, step, 0, i);
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+    }
+    for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
+        for (uint64_t k = 0; k < extent.count; k++) sum += (double)extent.data[k] * (double)extent.data[k];
+    }
+    if (rank_info(rank).phase == LNT_PHASE_COMPRESSED) {
+        ck_assert_double_eq(sum, 0.0);
+        sum = rank_info(rank).dropped_norm * rank_info(rank).dropped_norm;
+    }
+    squares[rank->rank] = sum;
+    free(grad);
+    rank_close(rank);
+}
+
+START_TEST(the_freeze_drops_the_residual_and_says_how_much)
+{
+    trial_t trial = make_trial();
+    double  kept[MAX_RANKS];
+
+    trial.model.options = "freeze_step=5,block=128,warmup_codec=int8,warmup_block=64";
+    ranks_run(&worlds[_i], residual_body, &trial);
+    memcpy(kept, squares, sizeof(kept));
+    trial.model.options = onebit_options;
+    ranks_run(&worlds[_i], residual_body, &trial);
+    for (uint32_t r = 0; r < worlds[_i].n_ranks; r++) ck_assert_double_le(fabs(squares[r] - kept[r]), 1e-9 * kept[r]);
+    if (worlds[_i].n_ranks > 1) ck_assert_double_gt(kept[0], 0);
+}
+END_TEST
+
 /* One node: no codec, so signs and the uncompressed twin are the same run. */
 START_TEST(one_node_sends_no_signs)
 {
@@ -369,6 +412,7 @@ int main(void)
     tcase_add_loop_test(tcase, accumulated_gradients_are_sums, 0, N_WORLDS);
     tcase_add_loop_test(tcase, bf16_gradients_and_model_copies, 0, N_WORLDS);
     tcase_add_loop_test(tcase, dead_coordinates_stand_still, 0, N_WORLDS);
+    tcase_add_loop_test(tcase, the_freeze_drops_the_residual_and_says_how_much, 0, N_WORLDS);
     tcase_add_test(tcase, one_node_sends_no_signs);
     tcase_add_test(tcase, a_freeze_with_too_many_dead_is_refused_until_they_live);
     tcase_add_test(tcase, a_freeze_of_a_broken_variance_is_refused);

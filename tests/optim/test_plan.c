@@ -428,6 +428,33 @@ START_TEST(every_allocation_may_fail)
 }
 END_TEST
 
+/* The same among two ranks, whose set-up talks: both end with an error, or both without. */
+typedef struct pair {
+    uint64_t     k;
+    lnt_status_t status[2];
+} pair_t;
+
+static void failing_pair_body(rank_t *rank)
+{
+    pair_t *pair = rank->arg;
+
+    ranks_barrier();
+    (void)life_with_failure(rank, pair->k, &pair->status[rank->rank]);
+}
+
+START_TEST(an_allocation_may_fail_on_one_of_two)
+{
+    for (int i = 0; i < 12; i++) {
+        pair_t   pair = {.k = 1 + test_random_below(250)};
+        uint64_t live = lnt_memory_live();
+        ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .timeout_ms = 400, .quiet = true}, failing_pair_body, &pair);
+        ck_assert_msg((pair.status[0] < 0) == (pair.status[1] < 0), "allocation %llu: %d and %d", (unsigned long long)pair.k,
+                      (int)pair.status[0], (int)pair.status[1]);
+        ck_assert_uint_eq(lnt_memory_live(), live);
+    }
+}
+END_TEST
+
 /* ---- nothing to send ---- */
 
 static void empty_body(rank_t *rank)
@@ -475,6 +502,7 @@ int main(void)
     tcase_add_test(tcase, memory_is_known_before_the_commit);
     tcase_add_test(tcase, steps_allocate_nothing);
     tcase_add_test(tcase, every_allocation_may_fail);
+    tcase_add_test(tcase, an_allocation_may_fail_on_one_of_two);
     tcase_add_test(tcase, plans_of_nothing_and_of_one_element);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
