@@ -67,7 +67,11 @@ struct lnt_logger {
     repeat_slot_t repeats[REPEAT_SLOTS];
 };
 
+/* A logger may be destroyed while other threads remember it as their current one. They cannot be told, so they compare:
+ * whatever was set before the last destruction counts as forgotten until it is set again. */
+static _Atomic uint64_t loggers_destroyed;
 static _Thread_local lnt_logger_t *current_logger;
+static _Thread_local uint64_t current_since; /* loggers_destroyed when it was set */
 
 static lnt_status_t find_subsys(const char *word, size_t length, uint32_t *mask)
 {
@@ -244,15 +248,21 @@ static void report_dropped(lnt_logger_t *logger)
     }
 }
 
+static void forget_logger(const lnt_logger_t *logger)
+{
+    lnt_logger_t *mine = lnt_log_current();
+
+    (void)atomic_fetch_add(&loggers_destroyed, 1);
+    (void)lnt_log_set_current((mine != logger) ? mine : NULL);
+}
+
 void lnt_logger_destroy(lnt_logger_t *logger)
 {
     if (logger == NULL) {
         return;
     }
     report_dropped(logger);
-    if (current_logger == logger) {
-        current_logger = NULL;
-    }
+    forget_logger(logger);
     if (atomic_load(&logger->fd) != STDERR_FILENO) {
         (void)close(atomic_load(&logger->fd));
     }
@@ -356,13 +366,14 @@ void lnt_log(lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, c
 
 lnt_logger_t *lnt_log_set_current(lnt_logger_t *logger)
 {
-    lnt_logger_t *previous = current_logger;
+    lnt_logger_t *previous = lnt_log_current();
 
     current_logger = logger;
+    current_since = atomic_load(&loggers_destroyed);
     return previous;
 }
 
 lnt_logger_t *lnt_log_current(void)
 {
-    return current_logger;
+    return (current_since == atomic_load(&loggers_destroyed)) ? current_logger : NULL;
 }

@@ -138,7 +138,6 @@ static void *thread_main(void *arg)
 {
     lnt_progress_t *progress = arg;
 
-    (void)lnt_log_set_current(progress->logger);
     (void)pthread_setname_np(pthread_self(), "linnet");
     if (progress->pinned && pthread_setaffinity_np(pthread_self(), sizeof(progress->cpus), &progress->cpus) != 0) {
         lnt_log(progress->logger, LNT_LOG_WARN, LNT_SUB_INIT,
@@ -146,6 +145,7 @@ static void *thread_main(void *arg)
     }
     (void)pthread_mutex_lock(&progress->lock);
     while (atomic_load(&progress->stop) == 0) {
+        (void)lnt_log_set_current(progress->logger); /* any logger's end makes all threads forget theirs */
         while (atomic_load(&progress->visitors) > 0)
             (void)pthread_cond_wait(&progress->turn, &progress->lock);
         take_turn(progress);

@@ -139,6 +139,31 @@ START_TEST(environment_and_parameters)
 }
 END_TEST
 
+static void *destroy_main(void *context)
+{
+    return (void *)(intptr_t)lnt_context_destroy(context);
+}
+
+/* Another thread destroys what this one used last: an error without any context must not reach for its logger. */
+START_TEST(logger_is_forgotten)
+{
+    lnt_context_t *context, *other;
+    pthread_t thread;
+    void *status;
+
+    ck_assert_int_eq(lnt_context_create(NULL, &other), LNT_OK);
+    ck_assert_int_eq(lnt_context_create(NULL, &context), LNT_OK);
+    ck_assert_int_eq(lnt_context_enter(context), LNT_OK);
+    ck_assert_ptr_eq(lnt_log_current(), context->logger);
+    ck_assert_int_eq(pthread_create(&thread, NULL, destroy_main, context), 0);
+    ck_assert_int_eq(pthread_join(thread, &status), 0);
+    ck_assert_ptr_null(status);
+    ck_assert_ptr_null(lnt_log_current());
+    ck_assert_int_eq(lnt_knob_get(0, NULL), LNT_ERR_INVALID_ARG);
+    ck_assert_int_eq(lnt_context_destroy(other), LNT_OK);
+}
+END_TEST
+
 START_TEST(knobs_are_listed)
 {
     size_t n_tables, n = 0, index = 0;
@@ -200,6 +225,7 @@ int main(void)
     tcase_add_test(tcase, malformed_environment);
     tcase_add_test(tcase, unknown_variable_is_told);
     tcase_add_test(tcase, environment_and_parameters);
+    tcase_add_test(tcase, logger_is_forgotten);
     tcase_add_test(tcase, knobs_are_listed);
     tcase_add_test(tcase, lists_of_cores);
     suite_add_tcase(suite, tcase);
