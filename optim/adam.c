@@ -1,5 +1,5 @@
-/* Adam and AdamW: one program, one phase. The mean gradient may travel coded (option codec), but not as signs: fed to Adam from the
- * first step they never leave the plateau (docs/optimizers.md).
+/* Adam and AdamW: one program, one phase. The mean gradient may travel coded (option codec), but not as signs: fed to
+ * Adam from the first step they never leave the plateau (docs/optimizers.md).
  */
 #include <math.h>
 #include <stddef.h>
@@ -10,21 +10,22 @@
 static const char *const feedback_words[] = {"full", "worker", "none", NULL};
 
 static const lnt_cfg_row_t adam_options[] = {
-    {"codec", "f32", "what the mean gradient travels in: f32, bf16 or int8", offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM,
-     lnt_exchange_codec_words, 0, 0},
+    {"codec", "f32", "what the mean gradient travels in: f32, bf16 or int8", offsetof(lnt_optim_options_t, codec),
+     LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
     {"block", "0", "elements per scale and per partial sum of norms, a multiple of 64; 0: the codec's default",
      offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
-    {"clip", "0", "largest norm of the mean gradient, all tensors together; 0: no clipping", offsetof(lnt_optim_options_t, clip),
-     LNT_CFG_F64, NULL, 0, 1e300},
-    {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none", offsetof(lnt_optim_options_t, error_feedback),
-     LNT_CFG_ENUM, feedback_words, 0, 0},
+    {"clip", "0", "largest norm of the mean gradient, all tensors together; 0: no clipping",
+     offsetof(lnt_optim_options_t, clip), LNT_CFG_F64, NULL, 0, 1e300},
+    {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none",
+     offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
 
 double lnt_block_square_sum(const float *values, uint64_t n)
 {
     double lanes[LNT_TREE_LANES] = {0};
 
-    for (uint64_t i = 0; i < n; i++) lanes[i % LNT_TREE_LANES] += (double)values[i] * (double)values[i];
+    for (uint64_t i = 0; i < n; i++)
+        lanes[i % LNT_TREE_LANES] += (double)values[i] * (double)values[i];
     return lnt_tree_combine(lanes);
 }
 
@@ -32,14 +33,15 @@ double lnt_block_square_sum(const float *values, uint64_t n)
 static lnt_status_t mean_norm(lnt_optim_t *optim, lnt_plan_t *plan, uint32_t program, double *norm_p)
 {
     const uint64_t piece = LNT_SPAN_MAX / optim->read_block * optim->read_block;
-    double         sum = 0;
+    double sum = 0;
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         for (uint64_t at = 0; at < optim->tensors[t].count; at += piece) {
             uint64_t count = optim->tensors[t].count - at < piece ? optim->tensors[t].count - at : piece;
             LNT_TRY(lnt_plan_read(plan, program, t, at, count, optim->scratch));
             for (uint64_t i = 0; i < count; i += optim->norm_block) {
-                sum += lnt_block_square_sum(optim->scratch + i, count - i < optim->norm_block ? count - i : optim->norm_block);
+                sum += lnt_block_square_sum(optim->scratch + i,
+                                            count - i < optim->norm_block ? count - i : optim->norm_block);
             }
         }
     }
@@ -60,10 +62,10 @@ lnt_status_t lnt_adam_survey(void *arg, lnt_plan_t *plan, uint32_t program)
 
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
 {
-    lnt_optim_t              *optim = arg;
-    uint64_t                  at;
+    lnt_optim_t *optim = arg;
+    uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t   k = optim->groups[tensor->group].k;
+    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
     float *restrict m = optim->m + at, *restrict v = optim->v + at, *restrict x = tensor->x + span->offset;
 
     (void)live;
@@ -79,7 +81,8 @@ static lnt_status_t check(const lnt_optim_options_t *options)
     static const char sign1[] = "sign1";
 
     if (lnt_codec_row_by_name(lnt_exchange_codec_words[options->codec]) == lnt_codec_row_by_name(sign1)) {
-        return lnt_error(LNT_ERR_INVALID_ARG, "use algorithm=onebit_adam, which sends the momentum as signs after a warm-up",
+        return lnt_error(LNT_ERR_INVALID_ARG,
+                         "use algorithm=onebit_adam, which sends the momentum as signs after a warm-up",
                          "codec=sign1: gradients sent as signs and fed to Adam from the first step do not converge");
     }
     return LNT_OK;
@@ -88,8 +91,8 @@ static lnt_status_t check(const lnt_optim_options_t *options)
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
     lnt_program_params_t params = {.struct_size = sizeof(params), .name = "gradient", .feeds_v = true};
-    lnt_codec_t          codec;
-    uint32_t             program;
+    lnt_codec_t codec;
+    uint32_t program;
 
     params.codec = (lnt_codec_params_t){.struct_size = sizeof(params.codec),
                                         .name = lnt_exchange_codec_words[optim->options.codec],

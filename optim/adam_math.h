@@ -1,5 +1,5 @@
-/* The update rule of Adam and its relatives for one element. Every operation is one f32 rounding in the order written here
- * (docs/numerics.md): no contraction, no reciprocals. Host and device.
+/* The update rule of Adam and its relatives for one element. Every operation is one f32 rounding in the order written
+ * here (docs/numerics.md): no contraction, no reciprocals. Host and device.
  */
 #ifndef LNT_ADAM_MATH_H
 #define LNT_ADAM_MATH_H

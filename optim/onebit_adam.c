@@ -1,9 +1,9 @@
 /* 1-bit Adam (Tang et al., ICML 2021): Adam until the freeze, then v stands and the momentum travels as signs.
  *
- * Programs: `warm` carries the gradient before the freeze; after it `sign` carries beta1 m + (1 - beta1) g of long tensors and
- * `lane` the plain f32 gradient of the others: tensors shorter than 64, and groups marked non_freeze. With compression=off
- * `sign` is an f32 exchange of the same momentum: the uncompressed twin. Dead coordinates (docs/optimizers.md) stand still from the
- * freeze on; coordinates that come alive later are not yet taken back.
+ * Programs: `warm` carries the gradient before the freeze; after it `sign` carries beta1 m + (1 - beta1) g of long
+ * tensors and `lane` the plain f32 gradient of the others: tensors shorter than 64, and groups marked non_freeze. With
+ * compression=off `sign` is an f32 exchange of the same momentum: the uncompressed twin. Dead coordinates
+ * (docs/optimizers.md) stand still from the freeze on; coordinates that come alive later are not yet taken back.
  */
 #include <math.h>
 #include <stddef.h>
@@ -26,9 +26,13 @@ static const lnt_cfg_row_t options[] = {
      offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
     {"warmup_block", "0", "elements per scale of warmup_codec; 0: 256 for int8, else `block`",
      offsetof(lnt_optim_options_t, codec_block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
-    {"block", "1024", "elements per scale of the signs, per partial sum of norms, and of the test for dead coordinates; a multiple of 64",
+    {"block", "1024",
+     "elements per scale of the signs, per partial sum of norms, and of the test for dead coordinates; a multiple of "
+     "64",
      offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 64, LNT_SPAN_MAX},
-    {"clip", "0", "largest norm of the mean gradient before the freeze, all tensors together; 0: no clipping. Not applied after the freeze",
+    {"clip", "0",
+     "largest norm of the mean gradient before the freeze, all tensors together; 0: no clipping. Not applied after the "
+     "freeze",
      offsetof(lnt_optim_options_t, clip), LNT_CFG_F64, NULL, 0, 1e300},
     {"scale_rule", "l2", "scale of a block of signs: l2 = root of the mean square, l1 = mean magnitude",
      offsetof(lnt_optim_options_t, scale_rule), LNT_CFG_ENUM, scale_words, 0, 0},
@@ -73,21 +77,22 @@ bool lnt_onebit_freeze_due(const lnt_phase_stats_t *stats, uint64_t freeze_step)
 
 static void produce_momentum(void *arg, const lnt_span_t *span, float *value)
 {
-    const lnt_optim_t        *optim = arg;
-    uint64_t                  at;
+    const lnt_optim_t *optim = arg;
+    uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t   k = optim->groups[tensor->group].k;
+    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
     const float *restrict m = optim->m + at;
 
-    for (uint64_t i = 0; i < span->count; i++) value[i] = lnt_adam_momentum(&k, m[i], value[i]);
+    for (uint64_t i = 0; i < span->count; i++)
+        value[i] = lnt_adam_momentum(&k, m[i], value[i]);
 }
 
 static void consume_momentum(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
 {
-    lnt_optim_t              *optim = arg;
-    uint64_t                  at;
+    lnt_optim_t *optim = arg;
+    uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t   k = optim->groups[tensor->group].k;
+    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
     const float *restrict denominator = optim->denominator + at;
     const uint8_t *restrict dead = optim->dead + at; /* holds for the twin too, whose program has no mask */
     float *restrict m = optim->m + at, *restrict x = tensor->x + span->offset;
@@ -111,12 +116,15 @@ static bool in_lane(const lnt_optim_t *optim, uint32_t tensor)
 static lnt_program_params_t warm_program(const lnt_optim_t *optim)
 {
     const lnt_optim_options_t *o = &optim->options;
-    const char                *codec = lnt_exchange_codec_words[o->codec];
-    bool                       scaled = lnt_codec_row_by_name(codec)->has_scales;
+    const char *codec = lnt_exchange_codec_words[o->codec];
+    bool scaled = lnt_codec_row_by_name(codec)->has_scales;
 
     return (lnt_program_params_t){
         .name = "warm",
-        .codec = {.name = codec, .block = o->codec_block != 0 ? o->codec_block : scaled ? 0 : o->block},
+        .codec = {.name = codec,
+                  .block = o->codec_block != 0 ? o->codec_block
+                           : scaled            ? 0
+                                               : o->block},
         .feeds_v = true,
         .stage = {.survey = lnt_adam_survey, .consume = lnt_adam_consume},
     };
@@ -163,8 +171,8 @@ static lnt_status_t add_program(lnt_optim_t *optim, lnt_program_params_t params,
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
     lnt_program_params_t warm = warm_program(optim);
-    uint8_t     *members = lnt_plan_alloc(optim->n_tensors, "members of programs");
-    lnt_codec_t  codec;
+    uint8_t *members = lnt_plan_alloc(optim->n_tensors, "members of programs");
+    lnt_codec_t codec;
     lnt_status_t status;
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
@@ -172,7 +180,8 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
     optim->norm_block = optim->options.block;
     optim->read_block = codec.cfg.block > optim->norm_block ? codec.cfg.block : optim->norm_block;
     LNT_TRY_GOTO(status, add_program(optim, warm, WARM), out);
-    for (uint32_t t = 0; t < optim->n_tensors; t++) members[t] = !in_lane(optim, t);
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        members[t] = !in_lane(optim, t);
     LNT_TRY_GOTO(status, add_program(optim, sign_program(optim, members), SIGN), out);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         members[t] = in_lane(optim, t);
@@ -187,13 +196,15 @@ out:
 
 /* ---- the freeze ---- */
 
-/* One block: denominators, and who is dead: v = 0, or sqrt(v_hat) <= eps where the block's signs would be 10 times larger. */
+/* One block: denominators, and who is dead: v = 0, or sqrt(v_hat) <= eps where the block's signs would be 10 times
+ * larger. */
 static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_t n, float *denominator, uint8_t *dead)
 {
     uint64_t n_dead = 0;
-    float    rms;
+    float rms;
 
-    for (uint64_t i = 0; i < n; i++) denominator[i] = sqrtf(v[i] * k->i2);
+    for (uint64_t i = 0; i < n; i++)
+        denominator[i] = sqrtf(v[i] * k->i2);
     rms = (float)sqrt(lnt_block_square_sum(denominator, n) / (double)n);
     for (uint64_t i = 0; i < n; i++) {
         float s = denominator[i];
@@ -207,12 +218,13 @@ static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_
 static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    const uint32_t            block = optim->options.block;
-    uint64_t                  n_dead = 0;
+    const uint32_t block = optim->options.block;
+    uint64_t n_dead = 0;
 
     for (uint64_t i = 0; i < tensor->count; i += block) {
         uint64_t at = tensor->base + i, n = tensor->count - i < block ? tensor->count - i : block;
-        n_dead += freeze_block(&optim->groups[tensor->group].k, optim->v + at, n, optim->denominator + at, optim->dead + at);
+        n_dead +=
+            freeze_block(&optim->groups[tensor->group].k, optim->v + at, n, optim->denominator + at, optim->dead + at);
     }
     return n_dead;
 }
@@ -224,7 +236,8 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
         for (uint64_t i = 0; i < optim->tensors[t].count; i++) {
             if (lnt_f32_is_finite(v[i])) continue;
             (void)lnt_error(LNT_ERR_NONFINITE, "the run has diverged: go back to an earlier state",
-                            "the freeze is refused: exp_avg_sq of tensor %u, element %llu is not finite", t, (unsigned long long)i);
+                            "the freeze is refused: exp_avg_sq of tensor %u, element %llu is not finite", t,
+                            (unsigned long long)i);
             lnt_error_mutable()->tensor = t;
             return LNT_ERR_NONFINITE;
         }
@@ -241,14 +254,16 @@ static bool any_dead(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
 static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    uint8_t                  *mask = optim->dead + tensor->base;
-    lnt_status_t              status;
+    uint8_t *mask = optim->dead + tensor->base;
+    lnt_status_t status;
 
     if (!optim->options.compression || in_lane(optim, number)) return LNT_OK;
     if (!any) return lnt_plan_set_live(optim->plan, SIGN, number, NULL);
-    for (uint64_t i = 0; i < tensor->count; i++) mask[i] = !mask[i]; /* dead -> live, in place: nothing is allocated in a step */
+    for (uint64_t i = 0; i < tensor->count; i++)
+        mask[i] = !mask[i]; /* dead -> live, in place: nothing is allocated in a step */
     status = lnt_plan_set_live(optim->plan, SIGN, number, mask);
-    for (uint64_t i = 0; i < tensor->count; i++) mask[i] = !mask[i];
+    for (uint64_t i = 0; i < tensor->count; i++)
+        mask[i] = !mask[i];
     return status;
 }
 
@@ -280,7 +295,8 @@ static void announce(const lnt_optim_t *optim)
     lnt_log(logger, LNT_LOG_INFO, LNT_SUB_OPT, "freeze after step %llu: %.3f %% dead, dropped residual %g",
             (unsigned long long)optim->step, 100 * optim->dead_share, optim->dropped_norm);
     if (optim->dead_share > 0.01) {
-        lnt_log(logger, LNT_LOG_WARN, LNT_SUB_OPT, "%.1f %% of all elements are dead at the freeze and will not learn any more: freeze later",
+        lnt_log(logger, LNT_LOG_WARN, LNT_SUB_OPT,
+                "%.1f %% of all elements are dead at the freeze and will not learn any more: freeze later",
                 100 * optim->dead_share);
     }
     if (optim->options.clip != 0) {
@@ -291,7 +307,7 @@ static void announce(const lnt_optim_t *optim)
 static lnt_status_t freeze(lnt_optim_t *optim)
 {
     uint64_t n_dead = 0;
-    double   dropped = 0;
+    double dropped = 0;
 
     LNT_TRY(check_variance(optim));
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
@@ -299,11 +315,13 @@ static lnt_status_t freeze(lnt_optim_t *optim)
     }
     optim->dead_share = optim->n_elems != 0 ? (double)n_dead / (double)optim->n_elems : 0;
     if (optim->dead_share > optim->options.max_dead_share) {
-        return lnt_error(LNT_ERR_DEAD_SHARE, "freeze later, mark the group non_freeze, or raise max_dead_share",
-                         "the freeze after step %llu is refused: %.1f %% of all elements have no variance, %.1f %% are allowed",
-                         (unsigned long long)optim->step, 100 * optim->dead_share, 100 * optim->options.max_dead_share);
+        return lnt_error(
+            LNT_ERR_DEAD_SHARE, "freeze later, mark the group non_freeze, or raise max_dead_share",
+            "the freeze after step %llu is refused: %.1f %% of all elements have no variance, %.1f %% are allowed",
+            (unsigned long long)optim->step, 100 * optim->dead_share, 100 * optim->options.max_dead_share);
     }
-    for (uint32_t t = 0; t < optim->n_tensors; t++) LNT_TRY(retire_dead(optim, t));
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        LNT_TRY(retire_dead(optim, t));
     LNT_TRY(lnt_plan_drop_errors(optim->plan, WARM, &dropped));
     optim->dropped_norm = sqrt(dropped);
     optim->frozen = true;
@@ -329,18 +347,20 @@ static lnt_status_t restored(lnt_optim_t *optim)
 static lnt_status_t check(const lnt_optim_options_t *o)
 {
     if (strcmp(lnt_exchange_codec_words[o->codec], "sign1") == 0) {
-        return lnt_error(LNT_ERR_INVALID_ARG, "use warmup_codec=f32, bf16 or int8",
-                         "warmup_codec=sign1: gradients sent as signs and fed to Adam from the first step do not converge");
+        return lnt_error(
+            LNT_ERR_INVALID_ARG, "use warmup_codec=f32, bf16 or int8",
+            "warmup_codec=sign1: gradients sent as signs and fed to Adam from the first step do not converge");
     }
     return LNT_OK;
 }
 
-const lnt_optim_row_t lnt_onebit_adam_row = {.name = "onebit_adam",
-                                             .doc = "1-bit Adam: AdamW until the freeze, then the momentum travels as signs",
-                                             .options = options,
-                                             .phases = phases,
-                                             .freezes = true,
-                                             .check = check,
-                                             .add_programs = add_programs,
-                                             .committed = committed,
-                                             .restored = restored};
+const lnt_optim_row_t lnt_onebit_adam_row = {
+    .name = "onebit_adam",
+    .doc = "1-bit Adam: AdamW until the freeze, then the momentum travels as signs",
+    .options = options,
+    .phases = phases,
+    .freezes = true,
+    .check = check,
+    .add_programs = add_programs,
+    .committed = committed,
+    .restored = restored};

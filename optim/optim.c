@@ -19,21 +19,23 @@ static lnt_status_t check_group(uint32_t number, const lnt_group_t *group)
         return LNT_OK;
     }
     return lnt_error(LNT_ERR_INVALID_ARG, "betas lie in [0, 1), eps is above 0, all values are finite",
-                     "group %u: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g", number, group->lr, group->beta1, group->beta2,
-                     group->eps, group->weight_decay);
+                     "group %u: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g", number, group->lr, group->beta1,
+                     group->beta2, group->eps, group->weight_decay);
 }
 
 static const lnt_optim_row_t *find_row(const char *name)
 {
     const lnt_optim_row_t *row = lnt_optim_row_by_name(name);
-    const char            *nearest;
-    size_t                 n = 0;
+    const char *nearest;
+    size_t n = 0;
 
     if (row != NULL) return row;
-    while (lnt_optim_list()[n] != NULL) n++;
+    while (lnt_optim_list()[n] != NULL)
+        n++;
     nearest = lnt_nearest_name(name, lnt_optim_list(), n);
     (void)lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"%s%s%s", name,
-                    nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
+                    nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
+                    nearest != NULL ? "\"?" : "");
     return NULL;
 }
 
@@ -44,7 +46,8 @@ static lnt_status_t copy_groups(lnt_optim_t *optim, const lnt_optim_params_t *pa
     lnt_group_defaults(&defaults);
     optim->n_groups = params->groups != NULL ? params->n_groups : 1;
     LNT_CHECK_ARG(optim->n_groups != 0);
-    for (uint32_t g = 0; params->groups != NULL && g < params->n_groups; g++) LNT_TRY(check_group(g, &params->groups[g]));
+    for (uint32_t g = 0; params->groups != NULL && g < params->n_groups; g++)
+        LNT_TRY(check_group(g, &params->groups[g]));
     optim->groups = lnt_plan_alloc(optim->n_groups * sizeof(*optim->groups), "optimizer groups");
     if (optim->groups == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t g = 0; g < optim->n_groups; g++) {
@@ -70,7 +73,8 @@ static lnt_status_t list_tensors(lnt_optim_t *optim)
             return lnt_error(LNT_ERR_INVALID_ARG, "pass one lnt_group_t per group in lnt_optim_params_t.groups",
                              "tensor \"%s\" is in group %u, there are %u", params.name, params.group, optim->n_groups);
         }
-        optim->tensors[t] = (lnt_optim_tensor_t){optim->room, params.count, params.group, lnt_plan_master(optim->plan, t)};
+        optim->tensors[t] =
+            (lnt_optim_tensor_t){optim->room, params.count, params.group, lnt_plan_master(optim->plan, t)};
         optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     }
     return LNT_OK;
@@ -126,8 +130,8 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
 lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params, lnt_optim_t **optim_p)
 {
     const lnt_optim_row_t *row;
-    lnt_optim_t           *optim;
-    lnt_status_t           status;
+    lnt_optim_t *optim;
+    lnt_status_t status;
 
     LNT_CHECK_ARG(plan != NULL && params != NULL && optim_p != NULL);
     LNT_CHECK_STRUCT(params);
@@ -167,7 +171,8 @@ lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)
 static lnt_status_t check_between_steps(const lnt_optim_t *optim, const char *call)
 {
     if (!optim->in_step) return LNT_OK;
-    return lnt_error(LNT_ERR_INVALID_USAGE, "call it between lnt_optim_end and lnt_optim_begin", "%s: the optimizer is in a step", call);
+    return lnt_error(LNT_ERR_INVALID_USAGE, "call it between lnt_optim_end and lnt_optim_begin",
+                     "%s: the optimizer is in a step", call);
 }
 
 lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_group_t *values)
@@ -176,7 +181,8 @@ lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_g
     LNT_TRY(check_between_steps(optim, "lnt_optim_set_group"));
     LNT_TRY(check_group(group, values));
     if (values->non_freeze != optim->groups[group].values.non_freeze) {
-        return lnt_error(LNT_ERR_INVALID_ARG, "non_freeze is fixed at creation", "group %u: non_freeze cannot change", group);
+        return lnt_error(LNT_ERR_INVALID_ARG, "non_freeze is fixed at creation", "group %u: non_freeze cannot change",
+                         group);
     }
     optim->groups[group].values = *values;
     return LNT_OK;

@@ -1,7 +1,8 @@
 /* Internals shared by the files of optim/. An optimizer is a client of the public plan and stage interfaces.
  *
  * What an algorithm is: a row (optim_table.c) with options, exchange programs and a table of phases; the phase of the
- * next step is a pure function of a few counters. Moments exist in full on every rank and are written in the commit pass only.
+ * next step is a pure function of a few counters. Moments exist in full on every rank and are written in the commit
+ * pass only.
  */
 #ifndef LNT_OPTIM_IMPL_H
 #define LNT_OPTIM_IMPL_H
@@ -19,14 +20,14 @@ typedef enum lnt_feedback { LNT_FEEDBACK_FULL, LNT_FEEDBACK_WORKER, LNT_FEEDBACK
 
 typedef struct lnt_optim_options {
     uint64_t freeze_step;
-    int      codec;          /* index into lnt_exchange_codec_words; of the warm-up where there is one */
-    uint32_t codec_block;    /* 0: see docs/optimizers.md */
-    uint32_t block;          /* of signs, norms and the test for dead coordinates */
-    double   clip;           /* 0: off */
-    int      scale_rule;     /* lnt_scale_rule_t */
-    bool     compression;
-    int      error_feedback; /* lnt_feedback_t */
-    double   max_dead_share;
+    int codec;            /* index into lnt_exchange_codec_words; of the warm-up where there is one */
+    uint32_t codec_block; /* 0: see docs/optimizers.md */
+    uint32_t block;       /* of signs, norms and the test for dead coordinates */
+    double clip;          /* 0: off */
+    int scale_rule;       /* lnt_scale_rule_t */
+    bool compression;
+    int error_feedback; /* lnt_feedback_t */
+    double max_dead_share;
 } lnt_optim_options_t;
 
 extern const char *const lnt_exchange_codec_words[];
@@ -34,8 +35,8 @@ extern const char *const lnt_exchange_codec_words[];
 /* What a phase may depend on. */
 typedef struct lnt_phase_stats {
     uint64_t committed; /* steps */
-    bool     frozen;    /* the freeze has happened */
-    bool     compression;
+    bool frozen;        /* the freeze has happened */
+    bool compression;
 } lnt_phase_stats_t;
 
 typedef struct lnt_phase_row {
@@ -45,12 +46,12 @@ typedef struct lnt_phase_row {
 } lnt_phase_row_t;
 
 typedef struct lnt_optim_row {
-    const char            *name;
-    const char            *doc;
-    const lnt_cfg_row_t   *options;
+    const char *name;
+    const char *doc;
+    const lnt_cfg_row_t *options;
     const lnt_phase_row_t *phases; /* the first that may be entered is the phase; the last always may */
-    bool                   l2_decay; /* decay enters the gradient; else it is decoupled */
-    bool                   freezes;  /* keeps denominators and a mask of dead coordinates */
+    bool l2_decay;                 /* decay enters the gradient; else it is decoupled */
+    bool freezes;                  /* keeps denominators and a mask of dead coordinates */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
     lnt_status_t (*committed)(lnt_optim_t *optim); /* after a committed step; NULL: nothing */
@@ -62,42 +63,42 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unkno
 typedef struct lnt_optim_tensor {
     uint64_t base, count; /* first element in the moments */
     uint32_t group;
-    float   *x; /* master */
+    float *x; /* master */
 } lnt_optim_tensor_t;
 
 typedef struct lnt_optim_group {
-    lnt_group_t       values;
-    double            power1, power2;           /* beta^t */
-    double            next_power1, next_power2; /* if this step commits */
-    lnt_adam_consts_t k;                        /* of this step */
+    lnt_group_t values;
+    double power1, power2;           /* beta^t */
+    double next_power1, next_power2; /* if this step commits */
+    lnt_adam_consts_t k;             /* of this step */
 } lnt_optim_group_t;
 
 struct lnt_optim {
-    lnt_plan_t            *plan;
+    lnt_plan_t *plan;
     const lnt_optim_row_t *row;
-    lnt_optim_options_t    options;
-    lnt_optim_group_t     *groups;
-    uint32_t               n_groups;
-    lnt_optim_tensor_t    *tensors;
-    uint32_t               n_tensors;
-    uint64_t               n_elems; /* without the gaps of `base` */
-    uint64_t               room;    /* elements in the arrays below, gaps included */
+    lnt_optim_options_t options;
+    lnt_optim_group_t *groups;
+    uint32_t n_groups;
+    lnt_optim_tensor_t *tensors;
+    uint32_t n_tensors;
+    uint64_t n_elems; /* without the gaps of `base` */
+    uint64_t room;    /* elements in the arrays below, gaps included */
 
-    float   *m, *v;
-    float   *denominator; /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
-    uint8_t *dead;        /* 1 = dead; NULL unless row->freezes */
-    float   *scratch;     /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    float *m, *v;
+    float *denominator; /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
+    uint8_t *dead;      /* 1 = dead; NULL unless row->freezes */
+    float *scratch;     /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
 
     uint32_t norm_block; /* grid of partial sums */
     uint32_t read_block; /* grid on which the gradient program can be read */
-    double   loss_scale;
+    double loss_scale;
     uint32_t micro_steps;
-    bool     in_step;
-    bool     frozen;
+    bool in_step;
+    bool frozen;
     uint64_t step, skipped; /* committed, skipped */
 
-    bool   clipped; /* this step's mean gradient is multiplied by clip_scale */
-    float  clip_scale;
+    bool clipped; /* this step's mean gradient is multiplied by clip_scale */
+    float clip_scale;
     double grad_norm, clip_factor, next_norm; /* of the last committed step; of the running one */
     double dead_share, dropped_norm;
     uint64_t lane_elems;

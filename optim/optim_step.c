@@ -37,7 +37,7 @@ static uint64_t hash_f64(uint64_t hash, double value)
 static uint32_t hyper_hash(const lnt_optim_t *optim)
 {
     const lnt_optim_options_t *options = &optim->options;
-    uint64_t                   hash = lnt_hash64_text(0, optim->row->name);
+    uint64_t hash = lnt_hash64_text(0, optim->row->name);
 
     hash = lnt_hash64_u64(hash, options->freeze_step);
     hash = hash_f64(hash, options->clip);
@@ -80,7 +80,7 @@ lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const v
 static lnt_status_t limit_feedback(lnt_optim_t *optim)
 {
     lnt_error_extent_t extent;
-    lnt_status_t       status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     if (optim->options.error_feedback == LNT_FEEDBACK_FULL) return LNT_OK;
     for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) {
@@ -123,7 +123,8 @@ lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads)
 
     LNT_CHECK_ARG(optim != NULL && (grads != NULL || optim->n_tensors == 0));
     LNT_TRY(lnt_optim_begin(optim));
-    for (uint32_t t = 0; t < optim->n_tensors && ready == LNT_OK; t++) ready = lnt_optim_tensor_ready(optim, t, grads[t], NULL);
+    for (uint32_t t = 0; t < optim->n_tensors && ready == LNT_OK; t++)
+        ready = lnt_optim_tensor_ready(optim, t, grads[t], NULL);
     end = lnt_optim_end(optim); /* always, so that the step is over whatever happened */
     return ready < 0 ? ready : end;
 }
@@ -170,7 +171,7 @@ uint64_t lnt_optim_hash(const lnt_optim_t *optim)
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
-        size_t                    bytes = tensor->count * sizeof(float);
+        size_t bytes = tensor->count * sizeof(float);
         hash = lnt_hash64(hash, tensor->x, bytes);
         hash = lnt_hash64(hash, optim->m + tensor->base, bytes);
         hash = lnt_hash64(hash, optim->v + tensor->base, bytes);
@@ -178,6 +179,7 @@ uint64_t lnt_optim_hash(const lnt_optim_t *optim)
         hash = lnt_hash64(hash, optim->denominator + tensor->base, bytes);
         hash = lnt_hash64(hash, optim->dead + tensor->base, tensor->count);
     }
-    for (uint32_t g = 0; g < optim->n_groups; g++) hash = hash_f64(hash_f64(hash, optim->groups[g].power1), optim->groups[g].power2);
+    for (uint32_t g = 0; g < optim->n_groups; g++)
+        hash = hash_f64(hash_f64(hash, optim->groups[g].power1), optim->groups[g].power2);
     return lnt_hash64_u64(hash, optim->frozen);
 }

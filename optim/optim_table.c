@@ -28,12 +28,14 @@ const char *const *lnt_optim_list(void)
 lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, lnt_optim_option_t *option_p)
 {
     const lnt_optim_row_t *row;
-    size_t                 n = 0;
+    size_t n = 0;
 
     LNT_CHECK_ARG(algorithm != NULL && option_p != NULL);
     row = lnt_optim_row_by_name(algorithm);
-    if (row == NULL) return lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"", algorithm);
-    while (n < index && row->options[n].name != NULL) n++;
+    if (row == NULL)
+        return lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"", algorithm);
+    while (n < index && row->options[n].name != NULL)
+        n++;
     if (row->options[n].name == NULL) return LNT_ERR_OUT_OF_RANGE; /* the end of the list */
     *option_p = (lnt_optim_option_t){row->options[n].name, row->options[n].default_text, row->options[n].help};
     return LNT_OK;
@@ -41,7 +43,8 @@ lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, lnt_optim
 
 const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *phases, const lnt_phase_stats_t *stats)
 {
-    while (!phases->may_enter(stats)) phases++;
+    while (!phases->may_enter(stats))
+        phases++;
     return phases;
 }
 
@@ -54,8 +57,10 @@ const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim)
 
 const char *lnt_phase_name(lnt_phase_t phase)
 {
-    static const char *const names[] = {[LNT_PHASE_WARMUP] = "warmup", [LNT_PHASE_COMPRESSED] = "compressed",
-                                        [LNT_PHASE_PLAIN] = "plain", [LNT_PHASE_FROZEN] = "frozen"};
+    static const char *const names[] = {[LNT_PHASE_WARMUP] = "warmup",
+                                        [LNT_PHASE_COMPRESSED] = "compressed",
+                                        [LNT_PHASE_PLAIN] = "plain",
+                                        [LNT_PHASE_FROZEN] = "frozen"};
 
     return (size_t)phase < sizeof(names) / sizeof(names[0]) ? names[phase] : "unknown";
 }

@@ -1,5 +1,6 @@
-/* Error feedback on import. Which rank owns an error depends on bucket bytes, so every rank's section goes to all, one rank at a
- * time, and each picks what it owns now. Every owned element must be found exactly once, or the import is refused.
+/* Error feedback on import. Which rank owns an error depends on bucket bytes, so every rank's section goes to all, one
+ * rank at a time, and each picks what it owns now. Every owned element must be found exactly once, or the import is
+ * refused.
  */
 #include <string.h>
 
@@ -12,10 +13,11 @@ enum { PIECE_FLOATS = 1 << 20 };
 static lnt_status_t list_own(lnt_optim_t *optim, lnt_state_errors_t *errors)
 {
     lnt_error_extent_t extent;
-    lnt_status_t       status;
-    size_t             n = 0;
+    lnt_status_t status;
+    size_t n = 0;
 
-    while ((status = lnt_plan_error_extent(optim->plan, n, &extent)) == LNT_OK) n++;
+    while ((status = lnt_plan_error_extent(optim->plan, n, &extent)) == LNT_OK)
+        n++;
     if (status != LNT_ERR_OUT_OF_RANGE) return status;
     errors->own = lnt_plan_alloc(n * sizeof(*errors->own), "owned error extents");
     if (errors->own == NULL) return LNT_ERR_NO_MEMORY;
@@ -30,7 +32,8 @@ lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *er
     uint64_t n_floats = 0;
 
     LNT_TRY(list_own(optim, errors));
-    for (size_t i = 0; i < errors->n_own; i++) n_floats += errors->own[i].count;
+    for (size_t i = 0; i < errors->n_own; i++)
+        n_floats += errors->own[i].count;
     errors->values = lnt_plan_alloc(n_floats * sizeof(float), "imported errors");
     if (errors->values == NULL) return LNT_ERR_NO_MEMORY;
     errors->seen = lnt_plan_alloc(n_floats, "imported errors, seen");
@@ -48,8 +51,8 @@ void lnt_state_errors_release(lnt_state_errors_t *errors)
 }
 
 /* The part of a saved extent that lies in one owned extent. `at`: first element of the owned one in errors->values. */
-static bool take_part(lnt_state_errors_t *errors, uint64_t at, const lnt_error_extent_t *own, const lnt_state_extent_t *saved,
-                      const uint8_t *data)
+static bool take_part(lnt_state_errors_t *errors, uint64_t at, const lnt_error_extent_t *own,
+                      const lnt_state_extent_t *saved, const uint8_t *data)
 {
     uint64_t begin = own->offset > saved->offset ? own->offset : saved->offset;
     uint64_t own_end = own->offset + own->count, saved_end = saved->offset + saved->count;
@@ -75,13 +78,15 @@ static lnt_status_t take_extent(lnt_state_errors_t *errors, const lnt_state_exte
             continue;
         }
         if (!take_part(errors, at, own, saved, data)) {
-            return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save", "saved errors of tensor %u overlap", saved->tensor);
+            return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save", "saved errors of tensor %u overlap",
+                             saved->tensor);
         }
     }
     return LNT_OK;
 }
 
-static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at, uint64_t left)
+static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
+                                 uint64_t left)
 {
     while (left != 0) {
         lnt_state_extent_t saved;
@@ -89,8 +94,9 @@ static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors,
         memcpy(&saved, at, sizeof(saved));
         at += sizeof(saved);
         left -= sizeof(saved);
-        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 || saved.tensor >= optim->n_tensors ||
-            saved.offset > optim->tensors[saved.tensor].count || saved.count > optim->tensors[saved.tensor].count - saved.offset ||
+        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 ||
+            saved.tensor >= optim->n_tensors || saved.offset > optim->tensors[saved.tensor].count ||
+            saved.count > optim->tensors[saved.tensor].count - saved.offset ||
             left < lnt_state_padded(saved.count * sizeof(float))) {
             break;
         }
@@ -98,13 +104,15 @@ static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors,
         at += lnt_state_padded(saved.count * sizeof(float));
         left -= lnt_state_padded(saved.count * sizeof(float));
     }
-    return left == 0 ? LNT_OK : lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible list of errors");
+    return left == 0
+               ? LNT_OK
+               : lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible list of errors");
 }
 
 /* A section from its rank to all, into errors->stream. */
 static lnt_status_t spread(lnt_comm_t *comm, const lnt_state_errors_t *errors, uint32_t root, uint64_t bytes)
 {
-    float   *words = (float *)(void *)errors->stream;
+    float *words = (float *)(void *)errors->stream;
     uint64_t n = bytes / sizeof(float);
 
     for (uint64_t i = 0; i < n; i += PIECE_FLOATS) {
@@ -113,18 +121,19 @@ static lnt_status_t spread(lnt_comm_t *comm, const lnt_state_errors_t *errors, u
     return LNT_OK;
 }
 
-lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *mine,
-                                      const uint64_t *section_bytes)
+lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs,
+                                      const uint8_t *mine, const uint64_t *section_bytes)
 {
-    lnt_comm_t     *comm = lnt_plan_comm(optim->plan);
+    lnt_comm_t *comm = lnt_plan_comm(optim->plan);
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
-    lnt_status_t    status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     LNT_TRY(lnt_comm_get_info(comm, &info));
     for (uint32_t r = 0; r < info.n_ranks; r++) {
         if (r == info.rank && section_bytes[r] != 0) memcpy(errors->stream, mine, section_bytes[r]);
         LNT_TRY(spread(comm, errors, r, section_bytes[r]));
-        if (status == LNT_OK) status = take_section(optim, errors, programs, errors->stream, section_bytes[r]); /* go on: others wait */
+        if (status == LNT_OK)
+            status = take_section(optim, errors, programs, errors->stream, section_bytes[r]); /* go on: others wait */
     }
     return status;
 }
@@ -135,11 +144,12 @@ lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t p
 
     for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
         const lnt_error_extent_t *own = &errors->own[i];
-        uint8_t                   expected = (programs >> own->program & 1u) != 0;
+        uint8_t expected = (programs >> own->program & 1u) != 0;
         for (uint64_t k = 0; k < own->count; k++) {
             if (errors->seen[at + k] == expected) continue;
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save, from all ranks",
-                             "no rank has the saved error of tensor %u, element %llu", own->tensor, (unsigned long long)(own->offset + k));
+                             "no rank has the saved error of tensor %u, element %llu", own->tensor,
+                             (unsigned long long)(own->offset + k));
         }
     }
     return LNT_OK;

@@ -41,7 +41,7 @@ uint32_t lnt_state_section_crc(const lnt_state_section_t *section, const uint8_t
 
 static void close_section(writer_t *writer, uint32_t id)
 {
-    const uint64_t      start = writer->section + sizeof(lnt_state_section_t);
+    const uint64_t start = writer->section + sizeof(lnt_state_section_t);
     lnt_state_section_t section = {.id = id};
 
     pad(writer);
@@ -53,10 +53,10 @@ static void close_section(writer_t *writer, uint32_t id)
 
 static lnt_status_t write_nodes(const lnt_optim_t *optim, writer_t *writer)
 {
-    lnt_comm_t     *comm = lnt_plan_comm(optim->plan);
+    lnt_comm_t *comm = lnt_plan_comm(optim->plan);
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
-    uint32_t       *nodes;
-    lnt_status_t    status;
+    uint32_t *nodes;
+    lnt_status_t status;
 
     LNT_TRY(lnt_comm_get_info(comm, &info));
     nodes = lnt_plan_alloc(info.n_ranks * sizeof(*nodes), "nodes of ranks");
@@ -74,10 +74,10 @@ static lnt_status_t write_tensors(const lnt_optim_t *optim, writer_t *writer)
     open_section(writer);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         lnt_tensor_params_t params;
-        lnt_state_tensor_t  row;
+        lnt_state_tensor_t row;
         LNT_TRY(lnt_plan_get_tensor(optim->plan, t, &params));
-        row = (lnt_state_tensor_t){params.count, (uint32_t)params.grad_dtype, (uint32_t)params.param_dtype, params.group,
-                                   (uint32_t)strlen(params.name)};
+        row = (lnt_state_tensor_t){params.count, (uint32_t)params.grad_dtype, (uint32_t)params.param_dtype,
+                                   params.group, (uint32_t)strlen(params.name)};
         put(writer, &row, sizeof(row));
         put(writer, params.name, row.name_bytes);
         pad(writer);
@@ -97,25 +97,28 @@ static void write_groups(const lnt_optim_t *optim, writer_t *writer)
 }
 
 /* array has one element of `size` bytes per element, laid out like the moments; NULL: the masters. */
-static void write_array(const lnt_optim_t *optim, writer_t *writer, uint32_t id, const void *array, size_t size, bool present)
+static void write_array(const lnt_optim_t *optim, writer_t *writer, uint32_t id, const void *array, size_t size,
+                        bool present)
 {
     open_section(writer);
     for (uint32_t t = 0; present && t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
-        put(writer, array != NULL ? (const uint8_t *)array + tensor->base * size : (const void *)tensor->x, tensor->count * size);
+        put(writer, array != NULL ? (const uint8_t *)array + tensor->base * size : (const void *)tensor->x,
+            tensor->count * size);
     }
     close_section(writer, id);
 }
 
 static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uint32_t n_nodes)
 {
-    const uint32_t     programs = lnt_optim_current_phase(optim)->programs;
+    const uint32_t programs = lnt_optim_current_phase(optim)->programs;
     lnt_error_extent_t extent;
-    lnt_status_t       status;
+    lnt_status_t status;
 
     open_section(writer);
     for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) {
-        lnt_state_extent_t row = {extent.program, extent.server, extent.codec_worker, n_nodes, extent.tensor, 0, extent.offset, extent.count};
+        lnt_state_extent_t row = {extent.program, extent.server, extent.codec_worker, n_nodes, extent.tensor, 0,
+                                  extent.offset,  extent.count};
         if ((programs >> extent.program & 1u) == 0) continue; /* zero outside its phase */
         put(writer, &row, sizeof(row));
         put(writer, extent.data, extent.count * sizeof(float));
@@ -159,7 +162,8 @@ static lnt_status_t write_state(const lnt_optim_t *optim, writer_t *writer)
 {
     lnt_state_header_t header;
 
-    if (optim->in_step) return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is saved between steps");
+    if (optim->in_step)
+        return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is saved between steps");
     LNT_TRY(make_header(optim, &header));
     put(writer, &header, sizeof(header));
     LNT_TRY(write_nodes(optim, writer));
@@ -196,8 +200,9 @@ lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t byt
     LNT_CHECK_ARG(optim != NULL && blob != NULL);
     LNT_TRY(lnt_optim_state_size(optim, &needed));
     if (bytes != needed) {
-        return lnt_error(LNT_ERR_INVALID_ARG, "ask lnt_optim_state_size just before", "the state takes %llu bytes, the buffer has %llu",
-                         (unsigned long long)needed, (unsigned long long)bytes);
+        return lnt_error(LNT_ERR_INVALID_ARG, "ask lnt_optim_state_size just before",
+                         "the state takes %llu bytes, the buffer has %llu", (unsigned long long)needed,
+                         (unsigned long long)bytes);
     }
     return write_state(optim, &writer);
 }

@@ -1,5 +1,5 @@
-/* Import of state: collective, and all or nothing. Bytes are checked, ranks vote, errors are gathered into buffers beside the live ones,
- * ranks vote again; only then is anything live written, and from there on nothing can fail.
+/* Import of state: collective, and all or nothing. Bytes are checked, ranks vote, errors are gathered into buffers
+ * beside the live ones, ranks vote again; only then is anything live written, and from there on nothing can fail.
  */
 #include <string.h>
 
@@ -10,18 +10,18 @@
 
 /* What every rank tells in a vote: status, hash of what must be equal, bytes of its errors section. */
 typedef struct vote {
-    int64_t  status;
+    int64_t status;
     uint64_t common, error_bytes;
 } vote_t;
 
 typedef struct import {
-    lnt_optim_t       *optim;
-    lnt_comm_t        *comm;
-    uint32_t           n_ranks;
-    lnt_state_blob_t   blob;
-    vote_t            *votes;       /* [n_ranks] */
-    uint64_t          *error_bytes; /* [n_ranks] */
-    uint32_t           programs;    /* whose errors the blob holds */
+    lnt_optim_t *optim;
+    lnt_comm_t *comm;
+    uint32_t n_ranks;
+    lnt_state_blob_t blob;
+    vote_t *votes;         /* [n_ranks] */
+    uint64_t *error_bytes; /* [n_ranks] */
+    uint32_t programs;     /* whose errors the blob holds */
     lnt_state_errors_t errors;
 } import_t;
 
@@ -32,7 +32,8 @@ static lnt_status_t take_vote(import_t *import, vote_t mine)
     for (uint32_t r = 0; r < import->n_ranks; r++) {
         lnt_status_t status = (lnt_status_t)import->votes[r].status;
         if (status < 0) {
-            (void)lnt_error(status, "see the error of that rank", "rank %u cannot load its state: %s", r, lnt_status_string(status));
+            (void)lnt_error(status, "see the error of that rank", "rank %u cannot load its state: %s", r,
+                            lnt_status_string(status));
             lnt_error_mutable()->peer = r;
             return status;
         }
@@ -46,7 +47,8 @@ static uint64_t hash_common(const lnt_state_blob_t *blob)
     uint64_t hash = lnt_hash64_u64(0, blob->header.step);
 
     hash = lnt_hash64_u64(hash, (uint64_t)blob->header.phase << 1 | blob->header.frozen);
-    for (uint32_t id = 0; id < LNT_STATE_ERRORS; id++) hash = lnt_hash64(hash, blob->payload[id], blob->bytes[id]);
+    for (uint32_t id = 0; id < LNT_STATE_ERRORS; id++)
+        hash = lnt_hash64(hash, blob->payload[id], blob->bytes[id]);
     return hash;
 }
 
@@ -91,8 +93,8 @@ static void load_array(const lnt_optim_t *optim, const lnt_state_blob_t *blob, u
 
 static lnt_status_t apply(import_t *import)
 {
-    lnt_optim_t              *optim = import->optim;
-    const lnt_state_blob_t   *blob = &import->blob;
+    lnt_optim_t *optim = import->optim;
+    const lnt_state_blob_t *blob = &import->blob;
     const lnt_state_header_t *header = &blob->header;
 
     load_array(optim, blob, LNT_STATE_MASTERS, NULL, sizeof(float));
@@ -113,7 +115,8 @@ static lnt_status_t apply(import_t *import)
     optim->grad_norm = header->grad_norm;
     optim->dead_share = header->dead_share;
     optim->dropped_norm = header->dropped_norm;
-    for (uint32_t t = 0; t < optim->n_tensors; t++) lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
     if (optim->row->restored != NULL) LNT_TRY(optim->row->restored(optim));
     lnt_state_errors_apply(&import->errors, import->programs);
     return LNT_OK;
@@ -121,7 +124,7 @@ static lnt_status_t apply(import_t *import)
 
 static lnt_status_t gather_errors(import_t *import)
 {
-    uint64_t     longest = 0;
+    uint64_t longest = 0;
     lnt_status_t status;
 
     for (uint32_t r = 0; r < import->n_ranks; r++) {
@@ -130,8 +133,8 @@ static lnt_status_t gather_errors(import_t *import)
     }
     status = lnt_state_errors_measure(import->optim, &import->errors, longest);
     LNT_TRY(take_vote(import, (vote_t){.status = status}));
-    status = lnt_state_errors_collect(import->optim, &import->errors, import->programs, import->blob.payload[LNT_STATE_ERRORS],
-                                      import->error_bytes);
+    status = lnt_state_errors_collect(import->optim, &import->errors, import->programs,
+                                      import->blob.payload[LNT_STATE_ERRORS], import->error_bytes);
     if (status == LNT_OK) status = lnt_state_errors_check(&import->errors, import->programs);
     return take_vote(import, (vote_t){.status = status});
 }
@@ -149,12 +152,13 @@ static lnt_status_t run_import(import_t *import, const void *blob, uint64_t byte
 
 lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes)
 {
-    import_t        import = {.optim = optim};
+    import_t import = {.optim = optim};
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
-    lnt_status_t    status;
+    lnt_status_t status;
 
     LNT_CHECK_ARG(optim != NULL && blob != NULL);
-    if (optim->in_step) return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is loaded between steps");
+    if (optim->in_step)
+        return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is loaded between steps");
     import.comm = lnt_plan_comm(optim->plan);
     LNT_TRY(lnt_comm_get_info(import.comm, &info));
     import.n_ranks = info.n_ranks;

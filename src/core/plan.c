@@ -4,34 +4,33 @@
 #include "../../kernels/bf16_math.h"
 #include "plan_impl.h"
 
-static const char *const call_names[LNT_PLAN_CALLS] = {
-    [LNT_PLAN_ADD_TENSOR] = "lnt_plan_add_tensor", [LNT_PLAN_ADD_PROGRAM] = "lnt_plan_add_program",
-    [LNT_PLAN_COMMIT] = "lnt_plan_commit",         [LNT_PLAN_BEGIN] = "lnt_plan_begin",
-    [LNT_PLAN_ACCUMULATE] = "lnt_plan_accumulate", [LNT_PLAN_READY] = "lnt_plan_tensor_ready",
-    [LNT_PLAN_VETO] = "lnt_plan_veto",             [LNT_PLAN_END] = "lnt_plan_end",
-    [LNT_PLAN_SYNC] = "lnt_plan_sync_params",      [LNT_PLAN_CHECK] = "lnt_plan_check_params",
-    [LNT_PLAN_ERRORS] = "access to errors",        [LNT_PLAN_WIRE] = "lnt_plan_wire_bytes",
-    [LNT_PLAN_READ] = "lnt_plan_read"};
+static const char *const call_names[LNT_PLAN_CALLS] = {[LNT_PLAN_ADD_TENSOR] = "lnt_plan_add_tensor",
+                                                       [LNT_PLAN_ADD_PROGRAM] = "lnt_plan_add_program",
+                                                       [LNT_PLAN_COMMIT] = "lnt_plan_commit",
+                                                       [LNT_PLAN_BEGIN] = "lnt_plan_begin",
+                                                       [LNT_PLAN_ACCUMULATE] = "lnt_plan_accumulate",
+                                                       [LNT_PLAN_READY] = "lnt_plan_tensor_ready",
+                                                       [LNT_PLAN_VETO] = "lnt_plan_veto",
+                                                       [LNT_PLAN_END] = "lnt_plan_end",
+                                                       [LNT_PLAN_SYNC] = "lnt_plan_sync_params",
+                                                       [LNT_PLAN_CHECK] = "lnt_plan_check_params",
+                                                       [LNT_PLAN_ERRORS] = "access to errors",
+                                                       [LNT_PLAN_WIRE] = "lnt_plan_wire_bytes",
+                                                       [LNT_PLAN_READ] = "lnt_plan_read"};
 
 static const bool legal_calls[LNT_PLAN_CALLS][LNT_PLAN_STATES] = {
     /*                         open   idle   step */
-    [LNT_PLAN_ADD_TENSOR] = {true, false, false},
-    [LNT_PLAN_ADD_PROGRAM] = {true, false, false},
-    [LNT_PLAN_COMMIT] = {true, false, false},
-    [LNT_PLAN_BEGIN] = {false, true, false},
-    [LNT_PLAN_ACCUMULATE] = {false, true, false},
-    [LNT_PLAN_READY] = {false, false, true},
-    [LNT_PLAN_VETO] = {false, false, true},
-    [LNT_PLAN_END] = {false, false, true},
-    [LNT_PLAN_SYNC] = {true, true, false},
-    [LNT_PLAN_CHECK] = {true, true, false},
-    [LNT_PLAN_ERRORS] = {false, true, false},
-    [LNT_PLAN_WIRE] = {false, true, true},
+    [LNT_PLAN_ADD_TENSOR] = {true, false, false}, [LNT_PLAN_ADD_PROGRAM] = {true, false, false},
+    [LNT_PLAN_COMMIT] = {true, false, false},     [LNT_PLAN_BEGIN] = {false, true, false},
+    [LNT_PLAN_ACCUMULATE] = {false, true, false}, [LNT_PLAN_READY] = {false, false, true},
+    [LNT_PLAN_VETO] = {false, false, true},       [LNT_PLAN_END] = {false, false, true},
+    [LNT_PLAN_SYNC] = {true, true, false},        [LNT_PLAN_CHECK] = {true, true, false},
+    [LNT_PLAN_ERRORS] = {false, true, false},     [LNT_PLAN_WIRE] = {false, true, true},
     [LNT_PLAN_READ] = {false, false, true},
 };
 
-static const char *const state_names[LNT_PLAN_STATES] = {
-    "open (not committed)", "idle (committed, no step running)", "in a step (between begin and end)"};
+static const char *const state_names[LNT_PLAN_STATES] = {"open (not committed)", "idle (committed, no step running)",
+                                                         "in a step (between begin and end)"};
 
 lnt_status_t lnt_plan_check_state(const lnt_plan_t *plan, lnt_plan_call_t call)
 {
@@ -53,7 +52,7 @@ lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, 
 {
     static const lnt_plan_params_t defaults = {.struct_size = sizeof(defaults)};
     const lnt_core_config_t *config;
-    lnt_plan_t              *plan;
+    lnt_plan_t *plan;
 
     LNT_CHECK_ARG(comm != NULL && plan_p != NULL);
     LNT_TRY(lnt_comm_enter(comm));
@@ -108,7 +107,8 @@ lnt_status_t lnt_plan_destroy(lnt_plan_t *plan)
         if (lnt_comm_async_error(plan->comm, NULL) == LNT_OK) {
             return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_plan_end first", "the plan is in a step");
         }
-        if (plan->job.n_graphs != 0) (void)lnt_comm_wait_job(plan->comm, &plan->job); /* a failed communicator ends all jobs */
+        if (plan->job.n_graphs != 0)
+            (void)lnt_comm_wait_job(plan->comm, &plan->job); /* a failed communicator ends all jobs */
     }
     lnt_plan_unbuild(plan);
     free_programs(plan);
@@ -126,13 +126,14 @@ static lnt_status_t check_tensor(const lnt_plan_t *plan, const lnt_tensor_params
     LNT_CHECK_ARG(params->count < UINT64_MAX / 8 - plan->n_elems);
     if (params->memtype != LNT_HOST || (params->grad_dtype != LNT_F32 && params->grad_dtype != LNT_BF16) ||
         (params->param_dtype != LNT_F32 && params->param_dtype != LNT_BF16)) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32 or bf16", "tensor \"%s\": memory type %d, gradient %s, parameter %s",
-                         params->name, (int)params->memtype, lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype));
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32 or bf16",
+                         "tensor \"%s\": memory type %d, gradient %s, parameter %s", params->name, (int)params->memtype,
+                         lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype));
     }
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         if (strcmp(plan->tensors[t].params.name, params->name) == 0) {
-            return lnt_error(LNT_ERR_INVALID_ARG, "give every tensor a name of its own", "tensor \"%s\" is registered already (number %u)",
-                             params->name, t);
+            return lnt_error(LNT_ERR_INVALID_ARG, "give every tensor a name of its own",
+                             "tensor \"%s\" is registered already (number %u)", params->name, t);
         }
     }
     return LNT_OK;
@@ -141,7 +142,7 @@ static lnt_status_t check_tensor(const lnt_plan_t *plan, const lnt_tensor_params
 static lnt_status_t grow_tensors(lnt_plan_t *plan)
 {
     lnt_plan_tensor_t *larger;
-    uint32_t           room = plan->room != 0 ? 2 * plan->room : 16;
+    uint32_t room = plan->room != 0 ? 2 * plan->room : 16;
 
     if (plan->n_tensors < plan->room) return LNT_OK;
     if (plan->n_tensors >= UINT32_MAX / 4) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "too many tensors");
@@ -157,24 +158,26 @@ static lnt_status_t grow_tensors(lnt_plan_t *plan)
 static lnt_status_t make_master(lnt_plan_tensor_t *tensor)
 {
     const uint16_t *model = tensor->params.param;
-    size_t          bytes;
+    size_t bytes;
 
     if (tensor->params.param_dtype == LNT_F32) {
         tensor->master = tensor->params.param;
         return LNT_OK;
     }
-    if (!lnt_size_mul(tensor->params.count, sizeof(float), &bytes)) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor too large");
+    if (!lnt_size_mul(tensor->params.count, sizeof(float), &bytes))
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor too large");
     tensor->master = lnt_alloc_aligned(bytes, "f32 master");
     if (tensor->master == NULL) return LNT_ERR_NO_MEMORY;
-    for (uint64_t i = 0; i < tensor->params.count; i++) tensor->master[i] = lnt_bf16_value(model[i]);
+    for (uint64_t i = 0; i < tensor->params.count; i++)
+        tensor->master[i] = lnt_bf16_value(model[i]);
     return LNT_OK;
 }
 
 lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_params_t *params, uint32_t *tensor_p)
 {
     lnt_plan_tensor_t tensor = {.ready = 0};
-    char             *name;
-    lnt_status_t      status;
+    char *name;
+    lnt_status_t status;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ADD_TENSOR));
     LNT_CHECK_ARG(params != NULL && tensor_p != NULL);
@@ -204,7 +207,7 @@ err_free_name:
 lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *params, uint32_t *program_p)
 {
     lnt_plan_program_t program = {.name = NULL};
-    lnt_status_t       status;
+    lnt_status_t status;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ADD_PROGRAM));
     LNT_CHECK_ARG(params != NULL && program_p != NULL);
@@ -216,8 +219,9 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
     }
     LNT_TRY(lnt_codec_init(&program.codec, params->codec.name, params->codec.block, params->codec.scale_rule));
     if (program.codec.cfg.block > LNT_SPAN_MAX) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "choose a smaller block", "program \"%s\": blocks of %u elements, spans hold %d",
-                         params->name, program.codec.cfg.block, LNT_SPAN_MAX);
+        return lnt_error(LNT_ERR_UNSUPPORTED, "choose a smaller block",
+                         "program \"%s\": blocks of %u elements, spans hold %d", params->name, program.codec.cfg.block,
+                         LNT_SPAN_MAX);
     }
     program.packed = params->packed;
     program.feeds_v = params->feeds_v;
@@ -245,7 +249,8 @@ lnt_status_t lnt_plan_attach(lnt_plan_t *plan)
 {
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ADD_PROGRAM));
     if (plan->attached || plan->n_programs != 0) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "one optimizer per plan", "the plan has an optimizer or programs already");
+        return lnt_error(LNT_ERR_INVALID_USAGE, "one optimizer per plan",
+                         "the plan has an optimizer or programs already");
     }
     plan->attached = true;
     return LNT_OK;

@@ -1,7 +1,7 @@
 /* Agreement between ranks when a plan is committed or checked: votes, and the search for the first item that differs.
  *
- * The search is a bisection over hashes of list prefixes, so what travels is a few words however long the list is, and no
- * memory is needed. Every rank sees the same gathered words and so takes the same way and reports the same item.
+ * The search is a bisection over hashes of list prefixes, so what travels is a few words however long the list is, and
+ * no memory is needed. Every rank sees the same gathered words and so takes the same way and reports the same item.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +10,15 @@
 
 typedef struct lnt_plan_vote {
     int64_t status;
-    char    cause[LNT_PLAN_NOTE_BYTES - sizeof(int64_t)];
+    char cause[LNT_PLAN_NOTE_BYTES - sizeof(int64_t)];
 } lnt_plan_vote_t;
 
 lnt_status_t lnt_plan_agree(lnt_plan_t *plan, lnt_status_t mine)
 {
     lnt_plan_vote_t vote = {.status = mine < 0 ? mine : LNT_OK};
 
-    if (mine < 0) (void)snprintf(vote.cause, sizeof(vote.cause), "%.*s", (int)sizeof(vote.cause) - 1, lnt_last_error()->cause);
+    if (mine < 0)
+        (void)snprintf(vote.cause, sizeof(vote.cause), "%.*s", (int)sizeof(vote.cause) - 1, lnt_last_error()->cause);
     if (mine <= -40) return mine; /* no communicator to tell it with */
     LNT_TRY(lnt_comm_gather_small(plan->comm, &vote, plan->notes, sizeof(vote)));
     if (mine < 0) return mine;
@@ -60,7 +61,8 @@ static void find_odd_rank(const lnt_plan_t *plan, uint32_t *odd_p, uint32_t *com
     *odd_p = *common_p = 0;
     for (uint32_t r = 0; r < n; r++) {
         uint32_t same = 0;
-        for (uint32_t q = 0; q < n; q++) same += gathered_word(plan, q) == gathered_word(plan, r);
+        for (uint32_t q = 0; q < n; q++)
+            same += gathered_word(plan, q) == gathered_word(plan, r);
         if (same > best) {
             best = same;
             *common_p = r;
@@ -78,7 +80,7 @@ static lnt_status_t bisect(lnt_plan_t *plan, const lnt_plan_list_t *list, uint64
 
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        bool     equal;
+        bool equal;
         LNT_TRY(gather_word(plan, list->hash(plan, middle), &equal));
         if (equal) {
             low = middle;
@@ -94,8 +96,8 @@ lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list)
 {
     uint64_t longest = 0, first;
     uint32_t odd, common;
-    bool     equal;
-    char     text[LNT_PLAN_NOTE_BYTES] = "";
+    bool equal;
+    char text[LNT_PLAN_NOTE_BYTES] = "";
 
     LNT_TRY(gather_word(plan, list->n_items, &equal));
     for (uint32_t r = 0; r < plan->comm->n_ranks; r++) {

@@ -1,4 +1,5 @@
-/* Commit of a plan: compares what was registered on all ranks, cuts buckets, builds one exchange per bucket and program.
+/* Commit of a plan: compares what was registered on all ranks, cuts buckets, builds one exchange per bucket and
+ * program.
  *
  * Every collective step is followed by a vote, so that all ranks succeed or all fail; after a failure the plan is open
  * again and holds what it held before. The memory prediction walks the same loops without building.
@@ -47,7 +48,8 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_text(hash, program->codec.row->name);
         hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
         hash = lnt_hash64_u64(hash, (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
-        for (uint32_t t = 0; t < plan->n_tensors; t++) hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
+        for (uint32_t t = 0; t < plan->n_tensors; t++)
+            hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
     }
     return n > plan->n_programs ? lnt_hash64_text(hash, "end") : hash;
 }
@@ -69,7 +71,8 @@ static uint64_t hash_sizes(const lnt_plan_t *plan, uint64_t n)
 {
     uint64_t sizes[2] = {plan->bucket_elems, plan->segment_elems}, hash = 0;
 
-    for (uint64_t i = 0; i < n; i++) hash = lnt_hash64_u64(hash, sizes[i]);
+    for (uint64_t i = 0; i < n; i++)
+        hash = lnt_hash64_u64(hash, sizes[i]);
     return hash;
 }
 
@@ -82,22 +85,26 @@ static void describe_size(const lnt_plan_t *plan, uint64_t item, char *text, siz
 static lnt_status_t compare_layout(lnt_plan_t *plan)
 {
     const lnt_plan_list_t lists[] = {
-        {"tensor", "register the same tensors in the same order on every rank", plan->n_tensors, hash_tensors, describe_tensor},
-        {"program", "create the optimizer with the same options on every rank", plan->n_programs, hash_programs, describe_program},
+        {"tensor", "register the same tensors in the same order on every rank", plan->n_tensors, hash_tensors,
+         describe_tensor},
+        {"program", "create the optimizer with the same options on every rank", plan->n_programs, hash_programs,
+         describe_program},
         {"plan parameter", "use equal bucket and segment bytes on every rank", 2, hash_sizes, describe_size},
     };
 
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) LNT_TRY(lnt_plan_compare(plan, &lists[i]));
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        LNT_TRY(lnt_plan_compare(plan, &lists[i]));
     return LNT_OK;
 }
 
 static void set_hashes(lnt_plan_t *plan)
 {
     const lnt_topo_t *topo = plan->comm->topo;
-    uint64_t          hash = lnt_hash64_u64(hash_tensors(plan, plan->n_tensors), hash_programs(plan, plan->n_programs));
+    uint64_t hash = lnt_hash64_u64(hash_tensors(plan, plan->n_tensors), hash_programs(plan, plan->n_programs));
 
     hash = lnt_hash64_u64(hash, topo->n_ranks);
-    for (uint32_t r = 0; r < topo->n_ranks; r++) hash = lnt_hash64_u64(hash, topo->node_of[r]);
+    for (uint32_t r = 0; r < topo->n_ranks; r++)
+        hash = lnt_hash64_u64(hash, topo->node_of[r]);
     plan->layout_hash = hash;
     plan->plan_hash = lnt_hash64_u64(hash, hash_sizes(plan, 2));
 }
@@ -109,7 +116,8 @@ lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
     uint32_t coarsest = 64;
 
     if (plan->n_programs == 0) {
-        return lnt_error(LNT_ERR_INVALID_USAGE, "create an optimizer on it first (or add a program)", "the plan has no exchange program");
+        return lnt_error(LNT_ERR_INVALID_USAGE, "create an optimizer on it first (or add a program)",
+                         "the plan has no exchange program");
     }
     for (uint32_t p = 0; p < plan->n_programs; p++) {
         const lnt_plan_program_t *program = &plan->programs[p];
@@ -119,7 +127,8 @@ lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
         const lnt_plan_program_t *program = &plan->programs[p];
         if (!program->packed && coarsest % program->codec.cfg.block != 0) {
             return lnt_error(LNT_ERR_INVALID_ARG, "choose blocks that divide the largest one",
-                             "program \"%s\": blocks of %u do not divide %u", program->name, program->codec.cfg.block, coarsest);
+                             "program \"%s\": blocks of %u do not divide %u", program->name, program->codec.cfg.block,
+                             coarsest);
         }
     }
     *block_p = coarsest;
@@ -127,7 +136,8 @@ lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
 }
 
 /* The part of a bucket that a program exchanges. out has room for n_extents. */
-static size_t member_extents(const lnt_plan_program_t *program, const lnt_extent_t *extents, size_t n_extents, lnt_extent_t *out)
+static size_t member_extents(const lnt_plan_program_t *program, const lnt_extent_t *extents, size_t n_extents,
+                             lnt_extent_t *out)
 {
     size_t n = 0;
 
@@ -157,11 +167,11 @@ static lnt_exchange_params_t exchange_params(const lnt_plan_t *plan, uint32_t pr
 /* Calls visit for every exchange of one bucket. */
 typedef lnt_status_t (*visit_fn_t)(void *arg, uint32_t program, const lnt_exchange_params_t *params);
 
-static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const lnt_extent_t *extents, size_t n_extents, visit_fn_t visit,
-                                 void *arg)
+static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const lnt_extent_t *extents, size_t n_extents,
+                                 visit_fn_t visit, void *arg)
 {
     lnt_extent_t *members = lnt_calloc(n_extents, sizeof(*members), "extents");
-    lnt_status_t  status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t p = 0; p < plan->n_programs && status == LNT_OK; p++) {
@@ -177,13 +187,14 @@ static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const 
 static lnt_status_t cut_buckets(const lnt_plan_t *plan, lnt_bucket_fn_t emit, void *arg)
 {
     lnt_status_t status;
-    uint64_t    *counts;
-    uint32_t     block;
+    uint64_t *counts;
+    uint32_t block;
 
     LNT_TRY(lnt_plan_check_grids(plan, &block));
     counts = lnt_calloc(plan->n_tensors, sizeof(*counts), "tensor lengths");
     if (counts == NULL) return LNT_ERR_NO_MEMORY;
-    for (uint32_t t = 0; t < plan->n_tensors; t++) counts[t] = plan->tensors[t].params.count;
+    for (uint32_t t = 0; t < plan->n_tensors; t++)
+        counts[t] = plan->tensors[t].params.count;
     status = lnt_layout_buckets(counts, plan->n_tensors, block, plan->bucket_elems, emit, arg);
     lnt_free(counts);
     return status;
@@ -193,13 +204,13 @@ static lnt_status_t cut_buckets(const lnt_plan_t *plan, lnt_bucket_fn_t emit, vo
 
 typedef struct prediction {
     const lnt_plan_t *plan;
-    uint32_t          n_buckets;
+    uint32_t n_buckets;
     lnt_plan_memory_t memory;
 } prediction_t;
 
 static lnt_status_t predict_exchange(void *arg, uint32_t program, const lnt_exchange_params_t *params)
 {
-    prediction_t         *prediction = arg;
+    prediction_t *prediction = arg;
     lnt_exchange_memory_t memory;
 
     (void)program;
@@ -220,7 +231,7 @@ static lnt_status_t predict_bucket(void *arg, const lnt_extent_t *extents, size_
 
 lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p)
 {
-    prediction_t       prediction = {.plan = plan};
+    prediction_t prediction = {.plan = plan};
     lnt_plan_memory_t *memory = &prediction.memory;
 
     LNT_TRY(cut_buckets(plan, predict_bucket, &prediction));
@@ -237,20 +248,20 @@ lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_
 }
 
 typedef struct wire_prediction {
-    const lnt_plan_t  *plan;
-    uint32_t           programs;
+    const lnt_plan_t *plan;
+    uint32_t programs;
     const lnt_codec_t *instead; /* of the programs' own codecs, or NULL */
-    uint32_t           n_buckets;
-    lnt_bytes_t        bytes;
+    uint32_t n_buckets;
+    lnt_bytes_t bytes;
 } wire_prediction_t;
 
 static lnt_status_t predict_exchange_wire(void *arg, uint32_t program, const lnt_exchange_params_t *params)
 {
     wire_prediction_t *prediction = arg;
     const lnt_codec_t *codec = prediction->instead != NULL ? prediction->instead : &params->codec;
-    lnt_grid_t         grid;
-    lnt_bytes_t        bytes;
-    lnt_status_t       status;
+    lnt_grid_t grid;
+    lnt_bytes_t bytes;
+    lnt_status_t status;
 
     if ((prediction->programs >> program & 1) == 0) return LNT_OK;
     LNT_TRY(lnt_grid_init(&grid, params->extents, params->n_extents, params->codec.cfg.block, params->packed));
@@ -266,11 +277,12 @@ static lnt_status_t predict_bucket_wire(void *arg, const lnt_extent_t *extents, 
 {
     wire_prediction_t *prediction = arg;
 
-    return visit_bucket(prediction->plan, prediction->n_buckets++, extents, n_extents, predict_exchange_wire, prediction);
+    return visit_bucket(prediction->plan, prediction->n_buckets++, extents, n_extents, predict_exchange_wire,
+                        prediction);
 }
 
-lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead, uint32_t *n_buckets_p,
-                                   lnt_bytes_t *bytes_p)
+lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead,
+                                   uint32_t *n_buckets_p, lnt_bytes_t *bytes_p)
 {
     wire_prediction_t prediction = {.plan = plan, .programs = programs, .instead = instead};
 
@@ -293,9 +305,9 @@ lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memo
 
 static lnt_status_t build_exchange(void *arg, uint32_t program, const lnt_exchange_params_t *params)
 {
-    lnt_plan_t        *plan = arg;
+    lnt_plan_t *plan = arg;
     lnt_plan_bucket_t *bucket = &plan->buckets[plan->n_buckets - 1];
-    uint64_t           n_tasks;
+    uint64_t n_tasks;
 
     LNT_TRY(lnt_exchange_create(params, &bucket->exchange[program]));
     n_tasks = lnt_exchange_graph(bucket->exchange[program])->n_tasks;
@@ -307,7 +319,7 @@ static lnt_status_t build_exchange(void *arg, uint32_t program, const lnt_exchan
 static lnt_status_t grow_buckets(lnt_plan_t *plan)
 {
     lnt_plan_bucket_t *larger;
-    uint32_t           room = plan->buckets_room != 0 ? 2 * plan->buckets_room : 8;
+    uint32_t room = plan->buckets_room != 0 ? 2 * plan->buckets_room : 8;
 
     if (plan->n_buckets < plan->buckets_room) return LNT_OK;
     larger = lnt_calloc(room, sizeof(*larger), "buckets");
@@ -321,7 +333,7 @@ static lnt_status_t grow_buckets(lnt_plan_t *plan)
 
 static lnt_status_t build_bucket(void *arg, const lnt_extent_t *extents, size_t n_extents)
 {
-    lnt_plan_t        *plan = arg;
+    lnt_plan_t *plan = arg;
     lnt_plan_bucket_t *bucket;
 
     LNT_TRY(grow_buckets(plan));
@@ -348,7 +360,8 @@ static lnt_status_t build_workspace(lnt_plan_t *plan)
     plan->scratch = lnt_alloc_aligned(LNT_SPAN_MAX * sizeof(float), "commit scratch");
     if (plan->graphs == NULL || plan->ready == NULL || plan->scratch == NULL) return LNT_ERR_NO_MEMORY;
     if (!plan->accumulate) return LNT_OK;
-    if (!lnt_size_mul(plan->n_elems, sizeof(float), &bytes)) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "plan too large");
+    if (!lnt_size_mul(plan->n_elems, sizeof(float), &bytes))
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "plan too large");
     plan->accumulator = lnt_alloc_aligned(bytes, "gradient accumulator");
     return plan->accumulator != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
@@ -357,7 +370,8 @@ lnt_status_t lnt_plan_build(lnt_plan_t *plan)
 {
     plan->sources = lnt_calloc(plan->n_tensors, sizeof(*plan->sources), "gradient sources");
     if (plan->sources == NULL) return LNT_ERR_NO_MEMORY;
-    for (uint32_t t = 0; t < plan->n_tensors; t++) plan->tensors[t].first_bucket = plan->tensors[t].end_bucket = 0;
+    for (uint32_t t = 0; t < plan->n_tensors; t++)
+        plan->tensors[t].first_bucket = plan->tensors[t].end_bucket = 0;
     LNT_TRY(lnt_plan_predict(plan, &plan->memory));
     LNT_TRY(cut_buckets(plan, build_bucket, plan));
     return build_workspace(plan);
@@ -366,7 +380,8 @@ lnt_status_t lnt_plan_build(lnt_plan_t *plan)
 void lnt_plan_unbuild(lnt_plan_t *plan)
 {
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
-        for (uint32_t p = 0; p < LNT_PROGRAMS_MAX; p++) lnt_exchange_destroy(plan->buckets[b].exchange[p]);
+        for (uint32_t p = 0; p < LNT_PROGRAMS_MAX; p++)
+            lnt_exchange_destroy(plan->buckets[b].exchange[p]);
         lnt_free(plan->buckets[b].extents);
     }
     if (plan->reserved_tasks != 0) lnt_exec_unreserve(plan->comm->exec, plan->reserved_tasks);
@@ -388,7 +403,7 @@ void lnt_plan_unbuild(lnt_plan_t *plan)
 lnt_status_t lnt_plan_commit(lnt_plan_t *plan)
 {
     lnt_status_t status;
-    uint32_t     block;
+    uint32_t block;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_COMMIT));
     LNT_TRY(lnt_plan_agree(plan, lnt_plan_check_grids(plan, &block)));

@@ -1,4 +1,5 @@
-/* Error feedback of a plan seen from outside: extents for saving and loading, dropping, dead coordinates; and byte counts. */
+/* Error feedback of a plan seen from outside: extents for saving and loading, dropping, dead coordinates; and byte
+ * counts. */
 #include "plan_impl.h"
 
 /* Piece `index` of one owned range; *index counts down over ranges. True when it lies here. */
@@ -21,7 +22,7 @@ static bool find_piece(const lnt_grid_t *grid, lnt_owned_t owned, size_t *index,
 lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p)
 {
     lnt_error_extent_t extent;
-    size_t             left = index;
+    size_t left = index;
 
     LNT_CHECK_ARG(plan != NULL && extent_p != NULL);
     LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_ERRORS));
@@ -30,9 +31,11 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if (exchange == NULL) continue;
             extent = (lnt_error_extent_t){.program = p, .codec_worker = plan->comm->topo->node_of[plan->comm->rank]};
-            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_worker_error(exchange), &left, &extent)) goto found;
+            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_worker_error(exchange), &left, &extent))
+                goto found;
             extent = (lnt_error_extent_t){.program = p, .server = true};
-            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_server_error(exchange), &left, &extent)) goto found;
+            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_server_error(exchange), &left, &extent))
+                goto found;
         }
     }
     return LNT_ERR_OUT_OF_RANGE; /* the end of the list, not a mistake: nothing to report */

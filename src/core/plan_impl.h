@@ -1,7 +1,7 @@
 /* Internals shared by plan.c, plan_commit.c, plan_step.c, plan_params.c, plan_errors.c.
  *
- * A plan is a list of tensors, cut into buckets; per bucket and program one exchange. One job serves all steps: its list of
- * graphs is refilled in `begin` (bucket by bucket, programs in plan order), nothing is allocated there.
+ * A plan is a list of tensors, cut into buckets; per bucket and program one exchange. One job serves all steps: its
+ * list of graphs is refilled in `begin` (bucket by bucket, programs in plan order), nothing is allocated there.
  */
 #ifndef LNT_CORE_PLAN_IMPL_H
 #define LNT_CORE_PLAN_IMPL_H
@@ -12,88 +12,103 @@ typedef enum lnt_plan_state { LNT_PLAN_OPEN, LNT_PLAN_IDLE, LNT_PLAN_STEP, LNT_P
 
 /* Columns of the table in linnet/plan.h, and the calls of linnet/stage.h that follow the same rules. */
 typedef enum lnt_plan_call {
-    LNT_PLAN_ADD_TENSOR, LNT_PLAN_ADD_PROGRAM, LNT_PLAN_COMMIT, LNT_PLAN_BEGIN, LNT_PLAN_ACCUMULATE, LNT_PLAN_READY,
-    LNT_PLAN_VETO, LNT_PLAN_END, LNT_PLAN_SYNC, LNT_PLAN_CHECK, LNT_PLAN_ERRORS, LNT_PLAN_WIRE, LNT_PLAN_READ, LNT_PLAN_CALLS
+    LNT_PLAN_ADD_TENSOR,
+    LNT_PLAN_ADD_PROGRAM,
+    LNT_PLAN_COMMIT,
+    LNT_PLAN_BEGIN,
+    LNT_PLAN_ACCUMULATE,
+    LNT_PLAN_READY,
+    LNT_PLAN_VETO,
+    LNT_PLAN_END,
+    LNT_PLAN_SYNC,
+    LNT_PLAN_CHECK,
+    LNT_PLAN_ERRORS,
+    LNT_PLAN_WIRE,
+    LNT_PLAN_READ,
+    LNT_PLAN_CALLS
 } lnt_plan_call_t;
 
 typedef struct lnt_plan_tensor {
     lnt_tensor_params_t params; /* the name is ours */
-    float              *master; /* params.param itself for f32 */
-    uint64_t            base;   /* first element in the concatenation of all tensors */
-    uint32_t            first_bucket, end_bucket;
-    bool                accumulated; /* the accumulator holds something for the next step */
-    bool                travels;     /* takes part in this step and is not empty */
-    uint64_t            hash;        /* scratch of lnt_plan_check_params */
-    _Atomic uint32_t    ready;       /* in this step */
+    float *master;              /* params.param itself for f32 */
+    uint64_t base;              /* first element in the concatenation of all tensors */
+    uint32_t first_bucket, end_bucket;
+    bool accumulated;       /* the accumulator holds something for the next step */
+    bool travels;           /* takes part in this step and is not empty */
+    uint64_t hash;          /* scratch of lnt_plan_check_params */
+    _Atomic uint32_t ready; /* in this step */
 } lnt_plan_tensor_t;
 
 typedef struct lnt_plan_program {
-    char        *name;
-    uint8_t     *member; /* [n_tensors], or NULL: all */
-    lnt_codec_t  codec;
-    lnt_stage_t  stage;
-    bool         packed, feeds_v;
+    char *name;
+    uint8_t *member; /* [n_tensors], or NULL: all */
+    lnt_codec_t codec;
+    lnt_stage_t stage;
+    bool packed, feeds_v;
 } lnt_plan_program_t;
 
 typedef struct lnt_plan_bucket {
-    lnt_extent_t    *extents; /* no empty ones */
-    size_t           n_extents;
-    lnt_exchange_t  *exchange[LNT_PROGRAMS_MAX]; /* NULL where no member lies in this bucket */
-    uint32_t         first_graph, end_graph;     /* in the job's list of this step */
-    _Atomic uint32_t waiting;                    /* extents whose tensor is not ready yet */
+    lnt_extent_t *extents; /* no empty ones */
+    size_t n_extents;
+    lnt_exchange_t *exchange[LNT_PROGRAMS_MAX]; /* NULL where no member lies in this bucket */
+    uint32_t first_graph, end_graph;            /* in the job's list of this step */
+    _Atomic uint32_t waiting;                   /* extents whose tensor is not ready yet */
 } lnt_plan_bucket_t;
 
 enum { LNT_PLAN_NOTE_BYTES = 192 };
 #define LNT_PLAN_VETOED (UINT64_C(1) << 63)
 
 struct lnt_plan {
-    lnt_comm_t        *comm;
-    uint64_t           bucket_elems, segment_elems;
-    uint32_t           max_skips;
-    bool               accumulate;
-    bool               attached, orphaned;
-    lnt_plan_state_t   state;
+    lnt_comm_t *comm;
+    uint64_t bucket_elems, segment_elems;
+    uint32_t max_skips;
+    bool accumulate;
+    bool attached, orphaned;
+    lnt_plan_state_t state;
 
     lnt_plan_tensor_t *tensors;
-    uint32_t           n_tensors, room;
-    uint64_t           n_elems;
+    uint32_t n_tensors, room;
+    uint64_t n_elems;
     lnt_plan_program_t programs[LNT_PROGRAMS_MAX];
-    uint32_t           n_programs;
+    uint32_t n_programs;
 
-    uint64_t           layout_hash, plan_hash;
+    uint64_t layout_hash, plan_hash;
     lnt_plan_bucket_t *buckets;
-    uint32_t           n_buckets, buckets_room;
-    lnt_source_t      *sources;     /* [n_tensors] */
-    float             *accumulator; /* [n_elems] */
-    float             *scratch;     /* [LNT_SPAN_MAX] decoded values in the commit pass */
-    uint64_t           reserved_tasks;
-    lnt_plan_memory_t  memory;
-    char              *notes; /* [n_ranks][LNT_PLAN_NOTE_BYTES] output of small gathers */
+    uint32_t n_buckets, buckets_room;
+    lnt_source_t *sources; /* [n_tensors] */
+    float *accumulator;    /* [n_elems] */
+    float *scratch;        /* [LNT_SPAN_MAX] decoded values in the commit pass */
+    uint64_t reserved_tasks;
+    lnt_plan_memory_t memory;
+    char *notes; /* [n_ranks][LNT_PLAN_NOTE_BYTES] output of small gathers */
 
-    lnt_job_t          job;
-    lnt_graph_t      **graphs; /* [n_buckets * n_programs] */
-    _Atomic uint8_t   *ready;  /* the same */
-    uint32_t           step_programs;
-    _Atomic uint64_t   unready;   /* tensors that travel in this step and are not ready yet; LNT_PLAN_VETOED is a flag in it */
-    uint64_t           n_steps;    /* begun, for messages */
-    uint64_t           unchecked;  /* commits since the last comparison of parameters */
-    bool               surveying; /* lnt_plan_read is legal */
-    lnt_plan_stats_t   stats;
+    lnt_job_t job;
+    lnt_graph_t **graphs;   /* [n_buckets * n_programs] */
+    _Atomic uint8_t *ready; /* the same */
+    uint32_t step_programs;
+    _Atomic uint64_t
+        unready;        /* tensors that travel in this step and are not ready yet; LNT_PLAN_VETOED is a flag in it */
+    uint64_t n_steps;   /* begun, for messages */
+    uint64_t unchecked; /* commits since the last comparison of parameters */
+    bool surveying;     /* lnt_plan_read is legal */
+    lnt_plan_stats_t stats;
 };
 
-/* Entry check: the communicator's, then the state table (alone: for local calls that must work after a failure, so that state can be saved). */
+/* Entry check: the communicator's, then the state table (alone: for local calls that must work after a failure, so that
+ * state can be saved). */
 lnt_status_t lnt_plan_check_state(const lnt_plan_t *plan, lnt_plan_call_t call);
 lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call);
 
 /* Collective. `mine` if it is an error, else the first rank's error, else LNT_OK. */
 lnt_status_t lnt_plan_agree(lnt_plan_t *plan, lnt_status_t mine);
 
-/* Collective search for the first item of a list that is not the same on all ranks. hash(plan, k): of the first k items, also for k beyond
- * this rank's list. LNT_OK when all are equal; else LNT_ERR_MISMATCH after calling describe on every rank for the text. */
+/* Collective search for the first item of a list that is not the same on all ranks. hash(plan, k): of the first k
+ * items, also for k beyond this rank's list. LNT_OK when all are equal; else LNT_ERR_MISMATCH after calling describe on
+ * every rank for the text. */
 typedef struct lnt_plan_list {
     const char *noun; /* "tensor" */
     const char *cure;
-    uint64_t    n_items;
+    uint64_t n_items;
     uint64_t (*hash)(const lnt_plan_t *plan, uint64_t n);
     void (*describe)(const lnt_plan_t *plan, uint64_t item, char *text, size_t size);
 } lnt_plan_list_t;
@@ -101,12 +116,12 @@ lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list);
 
 /* The commit's pieces. */
 lnt_status_t lnt_plan_build(lnt_plan_t *plan);
-void         lnt_plan_unbuild(lnt_plan_t *plan);
+void lnt_plan_unbuild(lnt_plan_t *plan);
 lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
-/* Before commit: buckets, and bytes this rank will send in a step of these programs; with another codec in place of theirs if
- * `instead` is not NULL. From the layout alone, so linnet-info can ask for worlds that do not exist. */
-lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead, uint32_t *n_buckets_p,
-                                   lnt_bytes_t *bytes_p);
+/* Before commit: buckets, and bytes this rank will send in a step of these programs; with another codec in place of
+ * theirs if `instead` is not NULL. From the layout alone, so linnet-info can ask for worlds that do not exist. */
+lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead,
+                                   uint32_t *n_buckets_p, lnt_bytes_t *bytes_p);
 lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p);
 
 /* Collective part of lnt_plan_check_params. */

@@ -14,10 +14,11 @@ float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor)
 void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count)
 {
     const lnt_plan_tensor_t *source = &plan->tensors[tensor];
-    uint16_t                *model = source->params.param;
+    uint16_t *model = source->params.param;
 
     if (source->params.param_dtype != LNT_BF16) return;
-    for (uint64_t i = offset; i < offset + count; i++) model[i] = lnt_bf16_code(source->master[i]);
+    for (uint64_t i = offset; i < offset + count; i++)
+        model[i] = lnt_bf16_code(source->master[i]);
 }
 
 lnt_status_t lnt_plan_sync_params(lnt_plan_t *plan, uint32_t root)
@@ -39,25 +40,27 @@ static uint64_t hash_params(const lnt_plan_t *plan, uint64_t n)
 {
     uint64_t hash = lnt_hash64_text(0, "parameters");
 
-    for (uint64_t t = 0; t < n && t < plan->n_tensors; t++) hash = lnt_hash64_u64(hash, plan->tensors[t].hash);
+    for (uint64_t t = 0; t < n && t < plan->n_tensors; t++)
+        hash = lnt_hash64_u64(hash, plan->tensors[t].hash);
     return hash;
 }
 
 static void describe_param(const lnt_plan_t *plan, uint64_t item, char *text, size_t size)
 {
-    (void)snprintf(text, size, "\"%.60s\" %016llx", plan->tensors[item].params.name, (unsigned long long)plan->tensors[item].hash);
+    (void)snprintf(text, size, "\"%.60s\" %016llx", plan->tensors[item].params.name,
+                   (unsigned long long)plan->tensors[item].hash);
 }
 
 lnt_status_t lnt_plan_compare_params(lnt_plan_t *plan)
 {
-    const lnt_plan_list_t list = {"parameter tensor", "call lnt_plan_sync_params, or start from equal values", plan->n_tensors,
-                                  hash_params, describe_param};
+    const lnt_plan_list_t list = {"parameter tensor", "call lnt_plan_sync_params, or start from equal values",
+                                  plan->n_tensors, hash_params, describe_param};
 
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         const lnt_plan_tensor_t *tensor = &plan->tensors[t];
-        size_t                   size = lnt_dtype_size(tensor->params.param_dtype);
-        plan->tensors[t].hash = lnt_hash64(lnt_hash64(0, tensor->params.param, tensor->params.count * size), tensor->master,
-                                           tensor->params.count * sizeof(float));
+        size_t size = lnt_dtype_size(tensor->params.param_dtype);
+        plan->tensors[t].hash = lnt_hash64(lnt_hash64(0, tensor->params.param, tensor->params.count * size),
+                                           tensor->master, tensor->params.count * sizeof(float));
     }
     return lnt_plan_compare(plan, &list);
 }

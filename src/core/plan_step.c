@@ -1,11 +1,11 @@
 /* A step of a plan: begin, tensor_ready, veto, accumulate, end.
  *
- * begin arms one job whose graphs lie bucket by bucket in plan order; tensor_ready counts a bucket down and releases its
- * graphs at zero. The verdict is the OR of the flags of all frames, equal on all ranks. Nothing allocates.
+ * begin arms one job whose graphs lie bucket by bucket in plan order; tensor_ready counts a bucket down and releases
+ * its graphs at zero. The verdict is the OR of the flags of all frames, equal on all ranks. Nothing allocates.
  *
- * A veto must still reach a frame. So one word holds the count of tensors that are not ready and the veto: who makes a tensor ready
- * takes itself off that word before it may release a bucket, and raises the job's flag if the veto was there already. Then some
- * bucket starts after the flag, whatever the threads do.
+ * A veto must still reach a frame. So one word holds the count of tensors that are not ready and the veto: who makes a
+ * tensor ready takes itself off that word before it may release a bucket, and raises the job's flag if the veto was
+ * there already. Then some bucket starts after the flag, whatever the threads do.
  */
 #include <stdio.h>
 
@@ -18,7 +18,8 @@ static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *
     LNT_CHECK_STRUCT(params);
     LNT_CHECK_ARG(params->programs != 0 && params->programs >> plan->n_programs == 0);
     LNT_CHECK_ARG(params->clip >= 0 && params->loss_scale >= 0);
-    if (plan->orphaned) return lnt_error(LNT_ERR_INVALID_USAGE, "make a new plan", "the optimizer of this plan is gone");
+    if (plan->orphaned)
+        return lnt_error(LNT_ERR_INVALID_USAGE, "make a new plan", "the optimizer of this plan is gone");
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         uint32_t users = 0;
         for (uint32_t p = 0; p < plan->n_programs; p++) {
@@ -42,7 +43,8 @@ static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
 /* The one factor, evaluated from the left in f64, rounded once. */
 static float step_factor(const lnt_plan_t *plan, const lnt_step_params_t *params)
 {
-    double clip = params->clip != 0 ? params->clip : 1.0, loss_scale = params->loss_scale != 0 ? params->loss_scale : 1.0;
+    double clip = params->clip != 0 ? params->clip : 1.0,
+           loss_scale = params->loss_scale != 0 ? params->loss_scale : 1.0;
     double micro_steps = params->micro_steps != 0 ? params->micro_steps : 1;
 
     return (float)((double)plan->comm->topo->n_nodes / plan->comm->n_ranks * clip / loss_scale / micro_steps);
@@ -50,7 +52,7 @@ static float step_factor(const lnt_plan_t *plan, const lnt_step_params_t *params
 
 static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
 {
-    float    server_factor = (float)(1.0 / plan->comm->topo->n_nodes);
+    float server_factor = (float)(1.0 / plan->comm->topo->n_nodes);
     uint32_t n_graphs = 0;
 
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
@@ -68,7 +70,8 @@ static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
     plan->job.n_graphs = n_graphs;
 }
 
-/* LINNET_CHECK_EVERY: before a step, since after it a refusal would come too late. Counts commits, so all ranks do it together. */
+/* LINNET_CHECK_EVERY: before a step, since after it a refusal would come too late. Counts commits, so all ranks do it
+ * together. */
 static lnt_status_t check_replicas(lnt_plan_t *plan)
 {
     const uint32_t check_every = plan->comm->context->config.check_every;
@@ -81,7 +84,7 @@ static lnt_status_t check_replicas(lnt_plan_t *plan)
 lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
     lnt_job_t *job;
-    uint64_t   unready = 0;
+    uint64_t unready = 0;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_BEGIN));
     LNT_TRY(check_step(plan, params));
@@ -118,7 +121,8 @@ static void count_down(lnt_plan_t *plan, const lnt_plan_tensor_t *tensor)
     for (uint32_t b = tensor->first_bucket; b < tensor->end_bucket; b++) {
         lnt_plan_bucket_t *bucket = &plan->buckets[b];
         if (atomic_fetch_sub_explicit(&bucket->waiting, 1, memory_order_acq_rel) != 1) continue;
-        for (uint32_t g = bucket->first_graph; g < bucket->end_graph; g++) lnt_job_ready(plan->comm->exec, &plan->job, g);
+        for (uint32_t g = bucket->first_graph; g < bucket->end_graph; g++)
+            lnt_job_ready(plan->comm->exec, &plan->job, g);
     }
 }
 
@@ -128,7 +132,8 @@ static void make_ready(lnt_plan_t *plan, uint32_t number, const void *grad)
 
     if (tensor->params.count == 0) return;
     plan->sources[number].values = grad;
-    if (tensor->travels && (atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
+    if (tensor->travels &&
+        (atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
         atomic_store_explicit(&plan->job.raised, LNT_FRAME_VETO, memory_order_release);
     }
     count_down(plan, tensor);
@@ -162,26 +167,28 @@ lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
             return lnt_error(LNT_ERR_INVALID_USAGE, "veto before the last lnt_plan_tensor_ready of the step",
                              "all gradients are on their way: no frame could carry the veto");
         }
-    } while (!atomic_compare_exchange_weak_explicit(&plan->unready, &unready, unready | LNT_PLAN_VETOED, memory_order_acq_rel,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&plan->unready, &unready, unready | LNT_PLAN_VETOED,
+                                                    memory_order_acq_rel, memory_order_relaxed));
     return LNT_OK;
 }
 
 lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
     lnt_plan_tensor_t *tensor;
-    float             *sum;
+    float *sum;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ACCUMULATE));
     if (plan->accumulator == NULL) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "set lnt_plan_params_t.accumulate", "the plan has no accumulator");
     }
-    if (number >= plan->n_tensors) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor %u of %u", number, plan->n_tensors);
+    if (number >= plan->n_tensors)
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor %u of %u", number, plan->n_tensors);
     tensor = &plan->tensors[number];
     LNT_CHECK_ARG(grad != NULL || tensor->params.count == 0);
     sum = plan->accumulator + tensor->base;
     for (uint64_t i = 0; i < tensor->params.count; i++) {
-        float value = tensor->params.grad_dtype == LNT_BF16 ? lnt_bf16_value(((const uint16_t *)grad)[i]) : ((const float *)grad)[i];
+        float value = tensor->params.grad_dtype == LNT_BF16 ? lnt_bf16_value(((const uint16_t *)grad)[i])
+                                                            : ((const float *)grad)[i];
         sum[i] = tensor->accumulated ? sum[i] + value : value;
     }
     tensor->accumulated = true;
@@ -194,15 +201,15 @@ lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *
 static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket, lnt_exchange_t *exchange)
 {
     const lnt_stage_t *stage = &plan->programs[number].stage;
-    const lnt_grid_t  *grid = lnt_exchange_grid(exchange);
-    lnt_range_t        all = {0, grid->n_blocks};
+    const lnt_grid_t *grid = lnt_exchange_grid(exchange);
+    lnt_range_t all = {0, grid->n_blocks};
 
     for (uint64_t block = 0; block < all.end;) {
         lnt_range_t piece = lnt_layout_segment(grid, all, block, LNT_SPAN_MAX);
-        uint64_t    begin = lnt_grid_pos(grid, piece.begin), end = lnt_grid_pos(grid, piece.end);
+        uint64_t begin = lnt_grid_pos(grid, piece.begin), end = lnt_grid_pos(grid, piece.end);
         lnt_exchange_read(exchange, begin, end - begin, plan->scratch);
         for (uint64_t pos = begin; pos < end;) {
-            lnt_run_t  run = lnt_layout_run(grid, pos, end);
+            lnt_run_t run = lnt_layout_run(grid, pos, end);
             lnt_span_t span = {.tensor = run.tensor, .bucket = bucket, .offset = run.offset, .count = run.count};
             stage->consume(stage->arg, &span, plan->scratch + (pos - begin),
                            plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos));
@@ -246,7 +253,8 @@ static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
     plan->stats.skipped++;
     plan->stats.skipped_in_a_row++;
     if (plan->stats.skipped_in_a_row < plan->max_skips) return why;
-    return lnt_error(LNT_ERR_DIVERGED, "lower the learning rate or the loss scale, look for bad input; LINNET_MAX_SKIPS sets the limit",
+    return lnt_error(LNT_ERR_DIVERGED,
+                     "lower the learning rate or the loss scale, look for bad input; LINNET_MAX_SKIPS sets the limit",
                      "%llu steps in a row were skipped, the last one because of %s",
                      (unsigned long long)plan->stats.skipped_in_a_row,
                      why == LNT_SKIPPED_VETO ? "a veto" : "a non-finite value");
@@ -255,7 +263,7 @@ static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
 /* Waits for the exchange. LNT_OK: all frames are here. */
 static lnt_status_t wait_frames(lnt_plan_t *plan)
 {
-    uint64_t     start = lnt_now_ns();
+    uint64_t start = lnt_now_ns();
     lnt_status_t status;
 
     if (plan->job.n_graphs == 0) return LNT_OK;
@@ -287,7 +295,8 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     status = wait_frames(plan);
     plan->state = LNT_PLAN_IDLE;
     if (status < 0) return status;
-    for (uint32_t t = 0; t < plan->n_tensors; t++) plan->tensors[t].accumulated = false;
+    for (uint32_t t = 0; t < plan->n_tensors; t++)
+        plan->tensors[t].accumulated = false;
     plan->stats.transactions++;
     if ((plan->job.flags & LNT_FRAME_VETO) != 0) return skip(plan, LNT_SKIPPED_VETO);
     if ((plan->job.flags & LNT_FRAME_POISONED) != 0) return skip(plan, LNT_SKIPPED_NONFINITE);
@@ -307,15 +316,17 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
 /* The part of one extent of a bucket that lies in [offset, end) of its tensor. */
 static void read_extent(const lnt_exchange_t *exchange, size_t i, uint64_t offset, uint64_t end, float *out)
 {
-    const lnt_grid_t   *grid = lnt_exchange_grid(exchange);
+    const lnt_grid_t *grid = lnt_exchange_grid(exchange);
     const lnt_extent_t *extent = &grid->extents[i];
-    uint64_t            begin = extent->offset > offset ? extent->offset : offset;
-    uint64_t            stop = extent->offset + extent->count < end ? extent->offset + extent->count : end;
+    uint64_t begin = extent->offset > offset ? extent->offset : offset;
+    uint64_t stop = extent->offset + extent->count < end ? extent->offset + extent->count : end;
 
-    if (begin < stop) lnt_exchange_read(exchange, grid->pos[i] + (begin - extent->offset), stop - begin, out + (begin - offset));
+    if (begin < stop)
+        lnt_exchange_read(exchange, grid->pos[i] + (begin - extent->offset), stop - begin, out + (begin - offset));
 }
 
-lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count, float *out)
+lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
+                           float *out)
 {
     LNT_CHECK_ARG(plan != NULL && out != NULL);
     if (!plan->surveying) return lnt_error(LNT_ERR_INVALID_USAGE, NULL, "lnt_plan_read is legal inside survey only");
@@ -326,7 +337,8 @@ lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, 
         const lnt_exchange_t *exchange = plan->buckets[b].exchange[program];
         if (exchange == NULL) continue;
         for (size_t i = 0; i < lnt_exchange_grid(exchange)->n_extents; i++) {
-            if (lnt_exchange_grid(exchange)->extents[i].tensor == tensor) read_extent(exchange, i, offset, offset + count, out);
+            if (lnt_exchange_grid(exchange)->extents[i].tensor == tensor)
+                read_extent(exchange, i, offset, offset + count, out);
         }
     }
     return LNT_OK;

@@ -1,7 +1,7 @@
 /* Ranks as threads over `loop`, each with a plan and an optimizer: what the tests of optim/ share.
  *
- * A test describes a world (node of every rank), a model (tensor lengths) and calls ranks_run; its body runs once per rank.
- * Ranks meet at ranks_barrier where the test compares what they hold.
+ * A test describes a world (node of every rank), a model (tensor lengths) and calls ranks_run; its body runs once per
+ * rank. Ranks meet at ranks_barrier where the test compares what they hold.
  */
 #ifndef TESTS_OPTIM_RANKS_H
 #define TESTS_OPTIM_RANKS_H
@@ -20,47 +20,47 @@ typedef struct world {
     uint32_t n_ranks;
     uint32_t nodes[MAX_RANKS];
     uint32_t timeout_ms; /* 0: 20 s */
-    bool     quiet;      /* errors are expected: no log */
-    bool     no_thread;  /* no progress thread */
+    bool quiet;          /* errors are expected: no log */
+    bool no_thread;      /* no progress thread */
 } world_t;
 
 typedef struct model {
-    uint32_t           n_tensors;
-    uint64_t           lengths[MAX_TENSORS];
-    uint32_t           group_of[MAX_TENSORS];
-    const char        *algorithm, *options;
+    uint32_t n_tensors;
+    uint64_t lengths[MAX_TENSORS];
+    uint32_t group_of[MAX_TENSORS];
+    const char *algorithm, *options;
     const lnt_group_t *groups;
-    uint32_t           n_groups;
-    uint64_t           bucket_bytes, segment_bytes;
-    uint32_t           max_skips;
-    bool               accumulate;
-    lnt_dtype_t        dtype; /* of gradients and parameters */
-    uint64_t           start_seed;
+    uint32_t n_groups;
+    uint64_t bucket_bytes, segment_bytes;
+    uint32_t max_skips;
+    bool accumulate;
+    lnt_dtype_t dtype; /* of gradients and parameters */
+    uint64_t start_seed;
 } model_t;
 
 typedef struct rank {
     const world_t *world;
-    uint32_t       rank;
-    void          *arg;
+    uint32_t rank;
+    void *arg;
     lnt_context_t *context;
-    lnt_comm_t    *comm;
+    lnt_comm_t *comm;
 
     const model_t *model;
-    lnt_plan_t    *plan;
-    lnt_optim_t   *optim;
-    uint64_t       n_elems;
-    float         *x;    /* f32 parameters of all tensors */
-    uint16_t      *x16;  /* the same in bf16 */
-    const void    *grads[MAX_TENSORS];
+    lnt_plan_t *plan;
+    lnt_optim_t *optim;
+    uint64_t n_elems;
+    float *x;      /* f32 parameters of all tensors */
+    uint16_t *x16; /* the same in bf16 */
+    const void *grads[MAX_TENSORS];
 } rank_t;
 
 typedef void (*rank_fn_t)(rank_t *rank);
 
 typedef struct rank_start {
-    rank_t           rank;
-    lnt_bootstrap_t  bootstrap;
-    rank_fn_t        body;
-    pthread_t        thread;
+    rank_t rank;
+    lnt_bootstrap_t bootstrap;
+    rank_fn_t body;
+    pthread_t thread;
 } rank_start_t;
 
 static pthread_barrier_t ranks_meeting;
@@ -87,11 +87,11 @@ static inline void ranks_ok(lnt_status_t status)
 
 static inline void *ranks_main(void *arg)
 {
-    rank_start_t        *start = arg;
-    rank_t              *rank = &start->rank;
-    char                 node[16];
+    rank_start_t *start = arg;
+    rank_t *rank = &start->rank;
+    char node[16];
     lnt_context_params_t context = {.struct_size = sizeof(context)};
-    lnt_comm_params_t    comm = {.struct_size = sizeof(comm)};
+    lnt_comm_params_t comm = {.struct_size = sizeof(comm)};
 
     (void)snprintf(node, sizeof(node), "node%u", rank->world->nodes[rank->rank]);
     if (rank->world->quiet) context.log = ranks_no_log;
@@ -111,12 +111,13 @@ static inline void *ranks_main(void *arg)
 static inline void ranks_run(const world_t *world, rank_fn_t body, void *arg)
 {
     lnt_bootstrap_t bootstraps[MAX_RANKS];
-    rank_start_t    starts[MAX_RANKS];
+    rank_start_t starts[MAX_RANKS];
 
     ranks_ok(lnt_bootstrap_threads(world->n_ranks, 20000, bootstraps));
     (void)pthread_barrier_init(&ranks_meeting, NULL, world->n_ranks);
     for (uint32_t r = 0; r < world->n_ranks; r++) {
-        starts[r] = (rank_start_t){.rank = {.world = world, .rank = r, .arg = arg}, .bootstrap = bootstraps[r], .body = body};
+        starts[r] =
+            (rank_start_t){.rank = {.world = world, .rank = r, .arg = arg}, .bootstrap = bootstraps[r], .body = body};
         ck_assert_int_eq(pthread_create(&starts[r].thread, NULL, ranks_main, &starts[r]), 0);
     }
     for (uint32_t r = 0; r < world->n_ranks; r++) {
@@ -144,14 +145,17 @@ static inline double unit_at(uint64_t seed, uint64_t i)
 /* Sum of 4 uniforms, variance 1, good enough as a normal number. */
 static inline double normal_at(uint64_t seed, uint64_t i)
 {
-    return (unit_at(seed, 4 * i) + unit_at(seed, 4 * i + 1) + unit_at(seed, 4 * i + 2) + unit_at(seed, 4 * i + 3) - 2.0) * 1.7320508075688772;
+    return (unit_at(seed, 4 * i) + unit_at(seed, 4 * i + 1) + unit_at(seed, 4 * i + 2) + unit_at(seed, 4 * i + 3) -
+            2.0) *
+           1.7320508075688772;
 }
 
 static inline uint64_t model_elems(const model_t *model)
 {
     uint64_t n = 0;
 
-    for (uint32_t t = 0; t < model->n_tensors; t++) n += model->lengths[t];
+    for (uint32_t t = 0; t < model->n_tensors; t++)
+        n += model->lengths[t];
     return n;
 }
 
@@ -166,7 +170,7 @@ static inline uint16_t bf16_of(float value)
 static inline float float_of_bf16(uint16_t code)
 {
     uint32_t bits = (uint32_t)code << 16;
-    float    value;
+    float value;
 
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -180,8 +184,8 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
                                 .segment_bytes = model->segment_bytes,
                                 .max_skips = model->max_skips,
                                 .accumulate = model->accumulate};
-    uint64_t          at = 0;
-    lnt_status_t      status = lnt_plan_create(rank->comm, &params, &rank->plan);
+    uint64_t at = 0;
+    lnt_status_t status = lnt_plan_create(rank->comm, &params, &rank->plan);
 
     rank->model = model;
     rank->n_elems = model_elems(model);
@@ -192,14 +196,15 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
         rank->x16[i] = bf16_of(rank->x[i]);
     }
     for (uint32_t t = 0; t < model->n_tensors && status == LNT_OK; t++) {
-        char                name[16];
-        uint32_t            number;
+        char name[16];
+        uint32_t number;
         lnt_tensor_params_t tensor = {.struct_size = sizeof(tensor),
                                       .name = name,
                                       .count = model->lengths[t],
                                       .grad_dtype = model->dtype,
                                       .param_dtype = model->dtype,
-                                      .param = model->dtype == LNT_BF16 ? (void *)(rank->x16 + at) : (void *)(rank->x + at),
+                                      .param =
+                                          model->dtype == LNT_BF16 ? (void *)(rank->x16 + at) : (void *)(rank->x + at),
                                       .group = model->group_of[t]};
         (void)snprintf(name, sizeof(name), "t%u", t);
         status = lnt_plan_add_tensor(rank->plan, &tensor, &number);
@@ -271,7 +276,7 @@ static inline void rank_view(const rank_t *rank, const char *name, size_t size, 
 static inline uint64_t rank_error_hash(const rank_t *rank)
 {
     lnt_error_extent_t extent;
-    uint64_t           hash = 0;
+    uint64_t hash = 0;
 
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
         for (uint64_t k = 0; k < extent.count; k++) {
@@ -290,7 +295,8 @@ static inline void expect_equal_ranks(const rank_t *rank)
 {
     shared_hashes[rank->rank] = lnt_optim_hash(rank->optim);
     ranks_barrier();
-    for (uint32_t r = 1; r < rank->world->n_ranks; r++) ck_assert_uint_eq(shared_hashes[r], shared_hashes[0]);
+    for (uint32_t r = 1; r < rank->world->n_ranks; r++)
+        ck_assert_uint_eq(shared_hashes[r], shared_hashes[0]);
     ranks_barrier();
 }
 

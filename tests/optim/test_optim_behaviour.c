@@ -1,5 +1,5 @@
-/* What must not matter (bucket and segment bytes, progress thread, order of ready calls), what counts as what (missing gradients, accumulation,
- * bf16), and the freeze: dead coordinates, refusals, one node.
+/* What must not matter (bucket and segment bytes, progress thread, order of ready calls), what counts as what (missing
+ * gradients, accumulation, bf16), and the freeze: dead coordinates, refusals, one node.
  */
 #include <math.h>
 
@@ -8,17 +8,17 @@
 enum { STEPS = 8 };
 
 typedef struct trial {
-    model_t  model;
+    model_t model;
     uint64_t seed;
     uint32_t skip_tensor; /* this one gets NULL (1) or explicit zeros (2) */
-    int      skip_how;
-    uint32_t micro;       /* micro-batches: by accumulate (how 1) or summed by the caller (how 2) */
-    int      micro_how;
-    bool     reversed;    /* ready calls in reverse order */
+    int skip_how;
+    uint32_t micro; /* micro-batches: by accumulate (how 1) or summed by the caller (how 2) */
+    int micro_how;
+    bool reversed;                 /* ready calls in reverse order */
     uint64_t dead_begin, dead_end; /* no gradient there */
-    uint64_t hash;        /* result */
-    float   *x;           /* result, if not NULL */
-    float    late;        /* gradient scale of the dead range after the freeze */
+    uint64_t hash;                 /* result */
+    float *x;                      /* result, if not NULL */
+    float late;                    /* gradient scale of the dead range after the freeze */
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint32_t micro, uint64_t i)
@@ -32,7 +32,7 @@ static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint32_
 static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *sum, float *part)
 {
     const void *grads[MAX_TENSORS];
-    uint64_t    at = 0;
+    uint64_t at = 0;
 
     memset(sum, 0, rank->n_elems * sizeof(*sum));
     for (uint32_t k = 0; k <= trial->micro; k++) {
@@ -41,7 +41,8 @@ static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *s
             sum[i] = k == 0 ? part[i] : sum[i] + part[i];
         }
         if (trial->micro_how != 1 || k == trial->micro) continue;
-        for (uint32_t t = 0; t < rank->model->n_tensors; t++) ranks_ok(lnt_plan_accumulate(rank->plan, t, rank_grads(rank, part)[t]));
+        for (uint32_t t = 0; t < rank->model->n_tensors; t++)
+            ranks_ok(lnt_plan_accumulate(rank->plan, t, rank_grads(rank, part)[t]));
     }
     if (trial->micro_how == 1) memcpy(sum, part, rank->n_elems * sizeof(*sum));
     for (uint32_t t = 0; t < rank->model->n_tensors; at += rank->model->lengths[t++]) {
@@ -52,7 +53,8 @@ static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *s
             if (trial->skip_how == 1) grads[t] = NULL;
         }
         if (rank->model->dtype != LNT_BF16) continue;
-        for (uint64_t i = 0; i < rank->model->lengths[t]; i++) codes[i] = bf16_of(sum[at + i]);
+        for (uint64_t i = 0; i < rank->model->lengths[t]; i++)
+            codes[i] = bf16_of(sum[at + i]);
         grads[t] = codes;
     }
     ranks_ok(lnt_optim_begin(rank->optim));
@@ -68,12 +70,13 @@ static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *s
 static void body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    float   *sum, *part;
+    float *sum, *part;
 
     rank_open(rank, &trial->model);
     sum = calloc(rank->n_elems + 1, sizeof(*sum));
     part = calloc(rank->n_elems + 1, sizeof(*part));
-    for (uint32_t step = 0; step < STEPS; step++) one_step(rank, trial, step, sum, part);
+    for (uint32_t step = 0; step < STEPS; step++)
+        one_step(rank, trial, step, sum, part);
     if (rank->rank == 0) {
         trial->hash = lnt_optim_hash(rank->optim);
         if (trial->x != NULL) {
@@ -99,8 +102,13 @@ static const char onebit_options[] = "freeze_step=4,block=128,warmup_codec=int8,
 
 static trial_t make_trial(void)
 {
-    return (trial_t){.model = {.n_tensors = 6, .lengths = {130, 3, 0, 700, 64, 1}, .algorithm = "onebit_adam", .options = onebit_options,
-                               .bucket_bytes = 1 << 20, .segment_bytes = 1 << 20, .start_seed = 5},
+    return (trial_t){.model = {.n_tensors = 6,
+                               .lengths = {130, 3, 0, 700, 64, 1},
+                               .algorithm = "onebit_adam",
+                               .options = onebit_options,
+                               .bucket_bytes = 1 << 20,
+                               .segment_bytes = 1 << 20,
+                               .start_seed = 5},
                      .seed = test_random()};
 }
 
@@ -119,8 +127,8 @@ static const world_t worlds[] = {{.n_ranks = 1, .quiet = true},
 
 START_TEST(results_do_not_depend_on_sizes_order_or_threads)
 {
-    trial_t  trial = make_trial();
-    world_t  world = worlds[_i];
+    trial_t trial = make_trial();
+    world_t world = worlds[_i];
     uint64_t expected = run(&world, &trial);
 
     for (int k = 0; k < 4; k++) {
@@ -135,7 +143,7 @@ END_TEST
 
 START_TEST(missing_gradients_are_zeros)
 {
-    trial_t  trial = make_trial();
+    trial_t trial = make_trial();
     uint64_t zeros;
 
     trial.model.options = "freeze_step=4,block=128,max_dead_share=1";
@@ -149,7 +157,7 @@ END_TEST
 
 START_TEST(accumulated_gradients_are_sums)
 {
-    trial_t  trial = make_trial();
+    trial_t trial = make_trial();
     uint64_t summed;
 
     trial.micro = 2;
@@ -171,15 +179,17 @@ static void cast_start(trial_t *trial)
 static void bf16_twin(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    float   *sum;
+    float *sum;
 
     ranks_ok(rank_plan(rank, &trial->model));
-    for (uint64_t i = 0; i < rank->n_elems; i++) rank->x[i] = float_of_bf16(rank->x16[i]);
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        rank->x[i] = float_of_bf16(rank->x16[i]);
     ranks_ok(rank_optim(rank));
     ranks_ok(lnt_plan_commit(rank->plan));
     sum = calloc(rank->n_elems, sizeof(*sum));
     for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++) sum[i] = float_of_bf16(bf16_of(grad_at(trial, rank->rank, step, 0, i)));
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            sum[i] = float_of_bf16(bf16_of(grad_at(trial, rank->rank, step, 0, i)));
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, sum)));
     }
     if (rank->rank == 0) memcpy(trial->x, rank->x, rank->n_elems * sizeof(*sum));
@@ -189,9 +199,9 @@ static void bf16_twin(rank_t *rank)
 
 START_TEST(bf16_gradients_and_model_copies)
 {
-    trial_t  trial = make_trial();
+    trial_t trial = make_trial();
     uint64_t n = model_elems(&trial.model);
-    float   *masters = calloc(n, sizeof(float)), *expected = calloc(n, sizeof(float));
+    float *masters = calloc(n, sizeof(float)), *expected = calloc(n, sizeof(float));
 
     cast_start(&trial);
     trial.x = masters;
@@ -207,12 +217,12 @@ END_TEST
 
 /* ---- the freeze ---- */
 
-/* With decay 0 coordinates without gradients keep their bits for ever, in blocks that live and in blocks that do not, although a
- * gradient comes after the freeze. */
+/* With decay 0 coordinates without gradients keep their bits for ever, in blocks that live and in blocks that do not,
+ * although a gradient comes after the freeze. */
 START_TEST(dead_coordinates_stand_still)
 {
     trial_t trial = make_trial();
-    float  *x = calloc(model_elems(&trial.model), sizeof(float));
+    float *x = calloc(model_elems(&trial.model), sizeof(float));
 
     trial.dead_begin = 150;
     trial.dead_end = 220;
@@ -232,19 +242,21 @@ static double squares[MAX_RANKS];
 
 static void residual_body(rank_t *rank)
 {
-    trial_t           *trial = rank->arg;
+    trial_t *trial = rank->arg;
     lnt_error_extent_t extent;
-    double             sum = 0;
-    float             *grad;
+    double sum = 0;
+    float *grad;
 
     rank_open(rank, &trial->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
     for (uint32_t step = 0; step < 4; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = grad_at(trial, rank->rank, step, 0, i);
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = grad_at(trial, rank->rank, step, 0, i);
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
     }
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
-        for (uint64_t k = 0; k < extent.count; k++) sum += (double)extent.data[k] * (double)extent.data[k];
+        for (uint64_t k = 0; k < extent.count; k++)
+            sum += (double)extent.data[k] * (double)extent.data[k];
     }
     if (rank_info(rank).phase == LNT_PHASE_COMPRESSED) {
         ck_assert_double_eq(sum, 0.0);
@@ -258,14 +270,15 @@ static void residual_body(rank_t *rank)
 START_TEST(the_freeze_drops_the_residual_and_says_how_much)
 {
     trial_t trial = make_trial();
-    double  kept[MAX_RANKS];
+    double kept[MAX_RANKS];
 
     trial.model.options = "freeze_step=5,block=128,warmup_codec=int8,warmup_block=64";
     ranks_run(&worlds[_i], residual_body, &trial);
     memcpy(kept, squares, sizeof(kept));
     trial.model.options = onebit_options;
     ranks_run(&worlds[_i], residual_body, &trial);
-    for (uint32_t r = 0; r < worlds[_i].n_ranks; r++) ck_assert_double_le(fabs(squares[r] - kept[r]), 1e-9 * kept[r]);
+    for (uint32_t r = 0; r < worlds[_i].n_ranks; r++)
+        ck_assert_double_le(fabs(squares[r] - kept[r]), 1e-9 * kept[r]);
     if (worlds[_i].n_ranks > 1) ck_assert_double_gt(kept[0], 0);
 }
 END_TEST
@@ -274,8 +287,8 @@ END_TEST
 START_TEST(one_node_sends_no_signs)
 {
     const world_t world = {.n_ranks = (uint32_t)(1 + test_random_below(4)), .quiet = true};
-    trial_t       trial = make_trial();
-    uint64_t      expected;
+    trial_t trial = make_trial();
+    uint64_t expected;
 
     trial.dead_begin = 150;
     trial.dead_end = 200;
@@ -289,13 +302,15 @@ END_TEST
 static void refused_body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    float   *grad;
+    float *grad;
 
     rank_open(rank, &trial->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
     for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = grad_at(trial, rank->rank, step, 0, i);
-        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)), step + 1 < 4 || step >= 4 ? LNT_OK : LNT_ERR_DEAD_SHARE);
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = grad_at(trial, rank->rank, step, 0, i);
+        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)),
+                         step + 1 < 4 || step >= 4 ? LNT_OK : LNT_ERR_DEAD_SHARE);
         ck_assert_uint_eq(rank_info(rank).step, step + 1);
         ck_assert_int_eq(rank_info(rank).phase, step < 4 ? LNT_PHASE_WARMUP : LNT_PHASE_COMPRESSED);
         if (step == 3) {
@@ -311,7 +326,7 @@ static void refused_body(rank_t *rank)
 START_TEST(a_freeze_with_too_many_dead_is_refused_until_they_live)
 {
     const world_t world = {.n_ranks = 2, .nodes = {0, 1}, .quiet = true};
-    trial_t       trial = make_trial();
+    trial_t trial = make_trial();
 
     trial.dead_begin = 140;
     trial.dead_end = 140 + 91; /* 898 elements in all */
@@ -324,12 +339,14 @@ END_TEST
 static void nonfinite_body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    float   *grad;
+    float *grad;
 
     rank_open(rank, &trial->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
-    for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = grad_at(trial, rank->rank, 0, 0, i);
-    for (uint32_t step = 0; step < 3; step++) ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        grad[i] = grad_at(trial, rank->rank, 0, 0, i);
+    for (uint32_t step = 0; step < 3; step++)
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
     ((float *)(uintptr_t)lnt_optim_view(rank->optim, "exp_avg_sq", 3))[7] = INFINITY; /* cannot come about by itself */
     ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)), LNT_ERR_NONFINITE);
     ck_assert_int_eq(rank_info(rank).phase, LNT_PHASE_WARMUP);
@@ -341,7 +358,7 @@ static void nonfinite_body(rank_t *rank)
 START_TEST(a_freeze_of_a_broken_variance_is_refused)
 {
     const world_t world = {.n_ranks = 2, .nodes = {0, 1}, .quiet = true};
-    trial_t       trial = make_trial();
+    trial_t trial = make_trial();
 
     ranks_run(&world, nonfinite_body, &trial);
 }
@@ -351,7 +368,7 @@ END_TEST
 
 static void options_body(rank_t *rank)
 {
-    trial_t    *trial = rank->arg;
+    trial_t *trial = rank->arg;
     lnt_group_t group;
     static const struct {
         const char *algorithm, *options, *text;
@@ -366,12 +383,14 @@ static void options_body(rank_t *rank)
 
     ranks_ok(rank_plan(rank, &trial->model));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        lnt_optim_params_t params = {.struct_size = sizeof(params), .algorithm = bad[i].algorithm, .options = bad[i].options};
-        lnt_optim_t       *optim = NULL;
+        lnt_optim_params_t params = {
+            .struct_size = sizeof(params), .algorithm = bad[i].algorithm, .options = bad[i].options};
+        lnt_optim_t *optim = NULL;
         ck_assert_int_lt(lnt_optim_create(rank->plan, &params, &optim), 0);
         ck_assert_ptr_null(optim);
-        ck_assert_msg(strstr(lnt_last_error()->cause, bad[i].text) != NULL || strstr(lnt_last_error()->cure, bad[i].text) != NULL, "%s: %s",
-                      bad[i].options, lnt_last_error()->cause);
+        ck_assert_msg(strstr(lnt_last_error()->cause, bad[i].text) != NULL ||
+                          strstr(lnt_last_error()->cure, bad[i].text) != NULL,
+                      "%s: %s", bad[i].options, lnt_last_error()->cause);
     }
     ranks_ok(rank_optim(rank)); /* the failures left nothing behind */
     ck_assert_int_eq(lnt_plan_destroy(rank->plan), LNT_ERR_INVALID_USAGE);
@@ -395,7 +414,7 @@ static void options_body(rank_t *rank)
 START_TEST(bad_options_and_groups_are_named)
 {
     const world_t world = {.n_ranks = 2, .nodes = {0, 1}, .quiet = true};
-    trial_t       trial = make_trial();
+    trial_t trial = make_trial();
 
     ranks_run(&world, options_body, &trial);
 }

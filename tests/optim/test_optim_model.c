@@ -1,5 +1,6 @@
-/* 1-bit Adam against the executable model, byte by byte: parameters, moments, denominators, dead masks, errors of every owner, powers. Stored cases
- * always; fresh ones with a random seed where a python3 with numpy is found (otherwise that part is skipped, aloud).
+/* 1-bit Adam against the executable model, byte by byte: parameters, moments, denominators, dead masks, errors of every
+ * owner, powers. Stored cases always; fresh ones with a random seed where a python3 with numpy is found (otherwise that
+ * part is skipped, aloud).
  */
 #include <dirent.h>
 
@@ -9,24 +10,24 @@ enum { MAX_STEPS = 64 };
 
 typedef struct row {
     const uint8_t *grads;
-    uint32_t       committed, t, frozen;
-    double         powers[2];
+    uint32_t committed, t, frozen;
+    double powers[2];
     const uint8_t *x, *m, *v, *denominator, *worker, *server, *dead;
 } row_t;
 
 typedef struct model_case {
-    uint8_t    *bytes, *at;
-    world_t     world;
-    uint32_t    n_nodes;
-    model_t     model;
-    uint32_t    lane[MAX_TENSORS];
+    uint8_t *bytes, *at;
+    world_t world;
+    uint32_t n_nodes;
+    model_t model;
+    uint32_t lane[MAX_TENSORS];
     lnt_group_t groups[2];
-    char        options[160];
-    double      loss_scale;
-    uint64_t    n;
-    uint32_t    n_steps;
-    float      *start;
-    row_t       rows[MAX_STEPS];
+    char options[160];
+    double loss_scale;
+    uint64_t n;
+    uint32_t n_steps;
+    float *start;
+    row_t rows[MAX_STEPS];
 } case_t;
 
 static uint32_t take_u32(case_t *c)
@@ -58,8 +59,8 @@ static const uint8_t *take_bytes(case_t *c, uint64_t n)
 static void read_head(case_t *c)
 {
     static const char *const codecs[] = {"f32", "bf16", "int8"};
-    uint32_t                 freeze, block, codec, warm_block;
-    double                   clip;
+    uint32_t freeze, block, codec, warm_block;
+    double clip;
 
     ck_assert_uint_eq(take_u32(c), 0x54494231u);
     c->world.n_ranks = take_u32(c);
@@ -69,7 +70,8 @@ static void read_head(case_t *c)
     }
     c->world.quiet = true; /* dead coordinates are warned about */
     c->model.n_tensors = take_u32(c);
-    for (uint32_t t = 0; t < c->model.n_tensors; t++) c->model.lengths[t] = take_u32(c);
+    for (uint32_t t = 0; t < c->model.n_tensors; t++)
+        c->model.lengths[t] = take_u32(c);
     for (uint32_t t = 0; t < c->model.n_tensors; t++) {
         c->model.group_of[t] = take_u32(c);
         c->lane[t] = c->model.group_of[t] != 0 || c->model.lengths[t] < 64;
@@ -91,8 +93,9 @@ static void read_head(case_t *c)
     c->loss_scale = take_f64(c);
     c->groups[1] = c->groups[0];
     c->groups[1].non_freeze = true;
-    (void)snprintf(c->options, sizeof(c->options), "freeze_step=%u,block=%u,warmup_codec=%s,warmup_block=%u,clip=%g,max_dead_share=1", freeze,
-                   block, codecs[codec], warm_block, clip);
+    (void)snprintf(c->options, sizeof(c->options),
+                   "freeze_step=%u,block=%u,warmup_codec=%s,warmup_block=%u,clip=%g,max_dead_share=1", freeze, block,
+                   codecs[codec], warm_block, clip);
 }
 
 static void read_case(case_t *c)
@@ -127,13 +130,16 @@ static void read_case(case_t *c)
 static void compare_errors(const rank_t *rank, const case_t *c, const row_t *row)
 {
     lnt_error_extent_t extent;
-    uint64_t           base[MAX_TENSORS + 1] = {0};
+    uint64_t base[MAX_TENSORS + 1] = {0};
 
-    for (uint32_t t = 0; t < c->model.n_tensors; t++) base[t + 1] = base[t] + c->model.lengths[t];
+    for (uint32_t t = 0; t < c->model.n_tensors; t++)
+        base[t + 1] = base[t] + c->model.lengths[t];
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
-        const uint8_t *expected = extent.server ? row->server : row->worker + extent.codec_worker * c->n * sizeof(float);
+        const uint8_t *expected =
+            extent.server ? row->server : row->worker + extent.codec_worker * c->n * sizeof(float);
         if ((extent.program == 0) == (row->frozen != 0)) continue;
-        ck_assert_mem_eq(extent.data, expected + (base[extent.tensor] + extent.offset) * sizeof(float), extent.count * sizeof(float));
+        ck_assert_mem_eq(extent.data, expected + (base[extent.tensor] + extent.offset) * sizeof(float),
+                         extent.count * sizeof(float));
     }
 }
 
@@ -142,7 +148,7 @@ static void compare_frozen(const rank_t *rank, const case_t *c, const row_t *row
     uint64_t at = 0;
 
     for (uint32_t t = 0; t < c->model.n_tensors; at += c->model.lengths[t++]) {
-        const float   *denominator = lnt_optim_view(rank->optim, "denominator", t);
+        const float *denominator = lnt_optim_view(rank->optim, "denominator", t);
         const uint8_t *dead = lnt_optim_view(rank->optim, "dead", t);
         ck_assert_ptr_nonnull(dead);
         ck_assert_mem_eq(dead, row->dead + at, c->model.lengths[t]);
@@ -155,7 +161,7 @@ static void compare_frozen(const rank_t *rank, const case_t *c, const row_t *row
 static void body(rank_t *rank)
 {
     const case_t *c = rank->arg;
-    float        *grad = malloc(c->n * sizeof(*grad)), *seen = malloc(c->n * sizeof(*seen));
+    float *grad = malloc(c->n * sizeof(*grad)), *seen = malloc(c->n * sizeof(*seen));
 
     ranks_ok(rank_plan(rank, &c->model));
     memcpy(rank->x, c->start, c->n * sizeof(float));
@@ -165,7 +171,8 @@ static void body(rank_t *rank)
     for (uint32_t s = 0; s < c->n_steps; s++) {
         const row_t *row = &c->rows[s];
         memcpy(grad, row->grads + rank->rank * c->n * sizeof(float), c->n * sizeof(float));
-        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)), row->committed ? LNT_OK : LNT_SKIPPED_NONFINITE);
+        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)),
+                         row->committed ? LNT_OK : LNT_SKIPPED_NONFINITE);
         ck_assert_uint_eq(rank_info(rank).step, row->t);
         ck_assert_int_eq(rank_info(rank).phase == LNT_PHASE_COMPRESSED, row->frozen != 0);
         ck_assert_mem_eq(rank->x, row->x, c->n * sizeof(float));
@@ -184,8 +191,8 @@ static void body(rank_t *rank)
 static void replay(const char *path)
 {
     case_t c = {.n_nodes = 0};
-    FILE  *file = fopen(path, "rb");
-    long   size;
+    FILE *file = fopen(path, "rb");
+    long size;
 
     ck_assert_msg(file != NULL, "%s", path);
     (void)fseek(file, 0, SEEK_END);
@@ -203,9 +210,9 @@ static void replay(const char *path)
 
 static uint32_t replay_folder(const char *folder)
 {
-    DIR           *dir = opendir(folder);
+    DIR *dir = opendir(folder);
     struct dirent *entry;
-    uint32_t       n = 0;
+    uint32_t n = 0;
 
     ck_assert_msg(dir != NULL, "%s", folder);
     while ((entry = readdir(dir)) != NULL) {
@@ -230,14 +237,14 @@ END_TEST
 START_TEST(fresh_cases)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
-    char                     command[700], folder[] = "/tmp/linnet-cases-XXXXXX";
+    char command[700], folder[] = "/tmp/linnet-cases-XXXXXX";
 
     for (size_t i = 0; i < 2; i++) {
         (void)snprintf(command, sizeof(command), "%s -c 'import numpy' 2>/dev/null", pythons[i]);
         if (system(command) != 0) continue;
         ck_assert_ptr_nonnull(mkdtemp(folder));
-        (void)snprintf(command, sizeof(command), "%s -B %s/tests/optim/make_onebit_cases.py %s %llu 10", pythons[i], LNT_SOURCE_DIR, folder,
-                       (unsigned long long)test_random_below(1u << 30));
+        (void)snprintf(command, sizeof(command), "%s -B %s/tests/optim/make_onebit_cases.py %s %llu 10", pythons[i],
+                       LNT_SOURCE_DIR, folder, (unsigned long long)test_random_below(1u << 30));
         ck_assert_int_eq(system(command), 0);
         ck_assert_uint_eq(replay_folder(folder), 10);
         (void)snprintf(command, sizeof(command), "rm -r %s", folder);

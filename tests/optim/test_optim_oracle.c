@@ -1,5 +1,5 @@
-/* Adam, AdamW and the warm-up and the uncompressed twin of 1-bit Adam against plain loops written from the formulas, in f32 byte by
- * byte, over random worlds and models; the f32 oracle itself is held against one in f64.
+/* Adam, AdamW and the warm-up and the uncompressed twin of 1-bit Adam against plain loops written from the formulas, in
+ * f32 byte by byte, over random worlds and models; the f32 oracle itself is held against one in f64.
  */
 #include <math.h>
 
@@ -8,19 +8,19 @@
 enum { STEPS = 9, FREEZE = 4, BLOCK = 128 };
 
 typedef struct trial {
-    world_t     world;
-    model_t     model;
+    world_t world;
+    model_t model;
     lnt_group_t groups[2];
-    double      clip, loss_scale;
-    uint32_t    micro_steps;
-    uint64_t    seed;
-    uint64_t    n;
-    uint32_t    step; /* of the oracle */
-    bool        frozen;
-    double      c1[2], c2[2];
-    float      *x, *m, *v, *den; /* the f32 oracle */
-    double     *x64, *m64, *v64;
-    bool       *cancelled; /* the ranks' gradients cancelled once: f32 and f64 need not agree on the direction */
+    double clip, loss_scale;
+    uint32_t micro_steps;
+    uint64_t seed;
+    uint64_t n;
+    uint32_t step; /* of the oracle */
+    bool frozen;
+    double c1[2], c2[2];
+    float *x, *m, *v, *den; /* the f32 oracle */
+    double *x64, *m64, *v64;
+    bool *cancelled; /* the ranks' gradients cancelled once: f32 and f64 need not agree on the direction */
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_t i)
@@ -34,14 +34,15 @@ static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_
 static float mean_grad(const trial_t *trial, uint64_t i)
 {
     const world_t *world = &trial->world;
-    uint32_t       n_nodes = 0;
-    float          factor, sum = 0;
+    uint32_t n_nodes = 0;
+    float factor, sum = 0;
 
-    for (uint32_t r = 0; r < world->n_ranks; r++) n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
+    for (uint32_t r = 0; r < world->n_ranks; r++)
+        n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
     factor = (float)((double)n_nodes / world->n_ranks * 1.0 / trial->loss_scale / trial->micro_steps);
     for (uint32_t a = 0; a < n_nodes; a++) {
         float node = 0;
-        bool  first = true;
+        bool first = true;
         for (uint32_t r = 0; r < world->n_ranks; r++) {
             if (world->nodes[r] != a) continue;
             node = first ? grad_at(trial, r, trial->step, i) : node + grad_at(trial, r, trial->step, i);
@@ -57,14 +58,15 @@ static float mean_grad(const trial_t *trial, uint64_t i)
 static float mean_momentum(const trial_t *trial, uint64_t i, float b1, float o1)
 {
     const world_t *world = &trial->world;
-    uint32_t       n_nodes = 0;
-    float          factor, sum = 0;
+    uint32_t n_nodes = 0;
+    float factor, sum = 0;
 
-    for (uint32_t r = 0; r < world->n_ranks; r++) n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
+    for (uint32_t r = 0; r < world->n_ranks; r++)
+        n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
     factor = (float)((double)n_nodes / world->n_ranks * 1.0 / trial->loss_scale / trial->micro_steps);
     for (uint32_t a = 0; a < n_nodes; a++) {
         float node = 0, wire;
-        bool  first = true;
+        bool first = true;
         for (uint32_t r = 0; r < world->n_ranks; r++) {
             if (world->nodes[r] != a) continue;
             node = first ? grad_at(trial, r, trial->step, i) : node + grad_at(trial, r, trial->step, i);
@@ -78,16 +80,19 @@ static float mean_momentum(const trial_t *trial, uint64_t i, float b1, float o1)
 
 static double clip_scale(const trial_t *trial, const float *g, double *norm_p)
 {
-    double   total = 0;
+    double total = 0;
     uint64_t at = 0;
 
     for (uint32_t t = 0; t < trial->model.n_tensors; at += trial->model.lengths[t++]) {
         for (uint64_t b = 0; b < trial->model.lengths[t]; b += BLOCK) {
             double lanes[128] = {0}, part[32];
-            for (uint64_t i = b; i < trial->model.lengths[t] && i < b + BLOCK; i++) lanes[i - b] += (double)g[at + i] * (double)g[at + i];
-            for (int l = 0; l < 32; l++) part[l] = (lanes[4 * l] + lanes[4 * l + 1]) + (lanes[4 * l + 2] + lanes[4 * l + 3]);
+            for (uint64_t i = b; i < trial->model.lengths[t] && i < b + BLOCK; i++)
+                lanes[i - b] += (double)g[at + i] * (double)g[at + i];
+            for (int l = 0; l < 32; l++)
+                part[l] = (lanes[4 * l] + lanes[4 * l + 1]) + (lanes[4 * l + 2] + lanes[4 * l + 3]);
             for (int h = 16; h > 0; h /= 2) {
-                for (int l = 0; l < h; l++) part[l] += part[l + h];
+                for (int l = 0; l < h; l++)
+                    part[l] += part[l + h];
             }
             total += part[0];
         }
@@ -99,11 +104,11 @@ static double clip_scale(const trial_t *trial, const float *g, double *norm_p)
 static void oracle_element(trial_t *trial, uint32_t group, uint64_t i, float g, bool lane)
 {
     const lnt_group_t *h = &trial->groups[group];
-    const bool         l2 = strcmp(trial->model.algorithm, "adam") == 0;
+    const bool l2 = strcmp(trial->model.algorithm, "adam") == 0;
     const float b1 = (float)h->beta1, o1 = (float)(1.0 - h->beta1), b2 = (float)h->beta2, o2 = (float)(1.0 - h->beta2);
     const float i1 = (float)(1.0 / (1.0 - trial->c1[group])), i2 = (float)(1.0 / (1.0 - trial->c2[group]));
     const float w = l2 ? 0.0f : (float)(h->lr * h->weight_decay), x = trial->x[i];
-    float       den;
+    float den;
 
     if (trial->frozen && !lane) {
         trial->m[i] = g;
@@ -122,34 +127,37 @@ static void oracle_element(trial_t *trial, uint32_t group, uint64_t i, float g, 
 static void oracle_element_f64(trial_t *trial, uint32_t group, uint64_t i, double g)
 {
     const lnt_group_t *h = &trial->groups[group];
-    const double       t = trial->step + 1.0;
-    const bool         l2 = strcmp(trial->model.algorithm, "adam") == 0;
+    const double t = trial->step + 1.0;
+    const bool l2 = strcmp(trial->model.algorithm, "adam") == 0;
 
     if (l2) g += h->weight_decay * trial->x64[i];
     trial->m64[i] = h->beta1 * trial->m64[i] + (1 - h->beta1) * g;
     trial->v64[i] = h->beta2 * trial->v64[i] + (1 - h->beta2) * g * g;
-    trial->x64[i] -= h->lr * ((trial->m64[i] / (1 - pow(h->beta1, t))) / (sqrt(trial->v64[i] / (1 - pow(h->beta2, t))) + h->eps) +
-                              (l2 ? 0 : h->weight_decay * trial->x64[i]));
+    trial->x64[i] -=
+        h->lr * ((trial->m64[i] / (1 - pow(h->beta1, t))) / (sqrt(trial->v64[i] / (1 - pow(h->beta2, t))) + h->eps) +
+                 (l2 ? 0 : h->weight_decay * trial->x64[i]));
 }
 
 static void oracle_step(trial_t *trial)
 {
-    float   *g = calloc(trial->n + 1, sizeof(*g));
-    double   norm, scale;
+    float *g = calloc(trial->n + 1, sizeof(*g));
+    double norm, scale;
     uint64_t at = 0;
 
     for (int k = 0; k < 2; k++) {
         trial->c1[k] *= trial->groups[k].beta1;
         trial->c2[k] *= trial->groups[k].beta2;
     }
-    for (uint64_t i = 0; i < trial->n; i++) g[i] = mean_grad(trial, i);
+    for (uint64_t i = 0; i < trial->n; i++)
+        g[i] = mean_grad(trial, i);
     scale = clip_scale(trial, g, &norm);
     for (uint32_t t = 0; t < trial->model.n_tensors; at += trial->model.lengths[t++]) {
         uint32_t group = trial->model.group_of[t];
-        bool     lane = trial->model.lengths[t] < 64 || trial->groups[group].non_freeze;
+        bool lane = trial->model.lengths[t] < 64 || trial->groups[group].non_freeze;
         for (uint64_t i = at; i < at + trial->model.lengths[t]; i++) {
             const lnt_group_t *h = &trial->groups[group];
-            float              value = trial->frozen && !lane ? mean_momentum(trial, i, (float)h->beta1, (float)(1.0 - h->beta1)) : g[i];
+            float value =
+                trial->frozen && !lane ? mean_momentum(trial, i, (float)h->beta1, (float)(1.0 - h->beta1)) : g[i];
             if (scale != 0 && !trial->frozen) value = value * (float)scale;
             oracle_element(trial, group, i, value, lane);
             if (!trial->frozen) {
@@ -172,14 +180,15 @@ static void oracle_step(trial_t *trial)
 static void body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    float   *grad, *seen;
+    float *grad, *seen;
 
     rank_open(rank, &trial->model);
     ranks_ok(lnt_optim_set_scaling(rank->optim, trial->loss_scale, trial->micro_steps));
     grad = calloc(rank->n_elems + 1, sizeof(*grad));
     seen = calloc(rank->n_elems + 1, sizeof(*seen));
     for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = grad_at(trial, rank->rank, step, i);
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = grad_at(trial, rank->rank, step, i);
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
         if (rank->rank == 0) oracle_step(trial);
         expect_equal_ranks(rank);
@@ -191,7 +200,8 @@ static void body(rank_t *rank)
         ck_assert_uint_eq(rank_info(rank).step, step + 1);
         for (uint64_t i = 0; i < rank->n_elems && !trial->frozen; i++) {
             if (trial->cancelled[i]) continue;
-            ck_assert_double_le(fabs((double)rank->x[i] - trial->x64[i]), 1e-3 * trial->groups[0].lr * (step + 1) + 1e-6 * fabs(trial->x64[i]) + 1e-6);
+            ck_assert_double_le(fabs((double)rank->x[i] - trial->x64[i]),
+                                1e-3 * trial->groups[0].lr * (step + 1) + 1e-6 * fabs(trial->x64[i]) + 1e-6);
         }
         ranks_barrier();
     }
@@ -212,9 +222,11 @@ static void draw_group(lnt_group_t *group)
 static void run_trial(const char *algorithm, const char *options, bool twin)
 {
     static const uint64_t lengths[] = {0, 1, 7, 63, 64, 65, 127, 128, 129, 300, 500};
-    trial_t               trial = {.clip = test_random_below(2) == 0 ? 0 : 3.0, .loss_scale = test_random_below(2) == 0 ? 1.0 : 1024.0,
-                                   .micro_steps = (uint32_t)(1 + test_random_below(3)), .seed = test_random()};
-    char                  text[160];
+    trial_t trial = {.clip = test_random_below(2) == 0 ? 0 : 3.0,
+                     .loss_scale = test_random_below(2) == 0 ? 1.0 : 1024.0,
+                     .micro_steps = (uint32_t)(1 + test_random_below(3)),
+                     .seed = test_random()};
+    char text[160];
 
     trial.world.quiet = twin; /* warns about clip at the freeze */
     trial.world.n_ranks = (uint32_t)(1 + test_random_below(8));
@@ -225,9 +237,14 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     draw_group(&trial.groups[0]);
     draw_group(&trial.groups[1]);
     trial.groups[1].non_freeze = twin;
-    trial.model = (model_t){.n_tensors = (uint32_t)(1 + test_random_below(8)), .algorithm = algorithm, .options = text,
-                            .groups = trial.groups, .n_groups = 2, .bucket_bytes = 256 + 4 * test_random_below(2000),
-                            .segment_bytes = 4 + 4 * test_random_below(1000), .start_seed = test_random()};
+    trial.model = (model_t){.n_tensors = (uint32_t)(1 + test_random_below(8)),
+                            .algorithm = algorithm,
+                            .options = text,
+                            .groups = trial.groups,
+                            .n_groups = 2,
+                            .bucket_bytes = 256 + 4 * test_random_below(2000),
+                            .segment_bytes = 4 + 4 * test_random_below(1000),
+                            .start_seed = test_random()};
     for (uint32_t t = 0; t < trial.model.n_tensors; t++) {
         trial.model.lengths[t] = lengths[test_random_below(sizeof(lengths) / sizeof(lengths[0]))];
         trial.model.group_of[t] = (uint32_t)test_random_below(2);
@@ -244,7 +261,8 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     trial.m64 = calloc(trial.n + 1, sizeof(double));
     trial.v64 = calloc(trial.n + 1, sizeof(double));
     trial.cancelled = calloc(trial.n + 1, sizeof(bool));
-    for (uint64_t i = 0; i < trial.n; i++) trial.x64[i] = trial.x[i] = (float)normal_at(trial.model.start_seed, i);
+    for (uint64_t i = 0; i < trial.n; i++)
+        trial.x64[i] = trial.x[i] = (float)normal_at(trial.model.start_seed, i);
     ranks_run(&trial.world, body, &trial);
     free(trial.x);
     free(trial.m);
@@ -258,19 +276,22 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
 
 START_TEST(adam_follows_the_formulas)
 {
-    for (int k = 0; k < 6; k++) run_trial("adam", "", false);
+    for (int k = 0; k < 6; k++)
+        run_trial("adam", "", false);
 }
 END_TEST
 
 START_TEST(adamw_follows_the_formulas)
 {
-    for (int k = 0; k < 6; k++) run_trial("adamw", "", false);
+    for (int k = 0; k < 6; k++)
+        run_trial("adamw", "", false);
 }
 END_TEST
 
 START_TEST(the_uncompressed_twin_follows_the_formulas)
 {
-    for (int k = 0; k < 8; k++) run_trial("onebit_adam", "freeze_step=4,compression=off,", true);
+    for (int k = 0; k < 8; k++)
+        run_trial("onebit_adam", "freeze_step=4,compression=off,", true);
 }
 END_TEST
 

@@ -23,7 +23,7 @@ START_TEST(onebit_adam_walks_through_its_phases)
         lnt_phase_stats_t stats = {.compression = compression != 0};
         for (uint64_t step = 0; step < 2 * f; step++) {
             lnt_phase_t expected = step < f ? LNT_PHASE_WARMUP : compression ? LNT_PHASE_COMPRESSED : LNT_PHASE_FROZEN;
-            uint32_t    programs = lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->programs;
+            uint32_t programs = lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->programs;
             ck_assert_int_eq(lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->phase, expected);
             ck_assert_uint_eq(programs, step < f ? 1 : 6);
             stats.committed++;
@@ -51,16 +51,19 @@ START_TEST(every_listed_algorithm_has_a_row_and_options)
 
     for (; lnt_optim_list()[n] != NULL; n++) {
         lnt_optim_option_t option;
-        size_t             i = 0;
+        size_t i = 0;
         ck_assert_ptr_nonnull(lnt_optim_row_by_name(lnt_optim_list()[n]));
         ck_assert_str_eq(lnt_optim_row_by_name(lnt_optim_list()[n])->name, lnt_optim_list()[n]);
         for (; lnt_optim_option_get(lnt_optim_list()[n], i, &option) == LNT_OK; i++) {
             lnt_optim_options_t options;
-            char                text[128];
+            char text[128];
             ck_assert_int_gt(strlen(option.help), 0);
-            ck_assert_int_eq(lnt_config_defaults(lnt_optim_row_by_name(lnt_optim_list()[n])->options, &options), LNT_OK);
+            ck_assert_int_eq(lnt_config_defaults(lnt_optim_row_by_name(lnt_optim_list()[n])->options, &options),
+                             LNT_OK);
             (void)snprintf(text, sizeof(text), "%s=%s", option.name, option.default_text);
-            ck_assert_int_eq(lnt_config_from_text(lnt_optim_row_by_name(lnt_optim_list()[n])->options, "test", text, &options), LNT_OK);
+            ck_assert_int_eq(
+                lnt_config_from_text(lnt_optim_row_by_name(lnt_optim_list()[n])->options, "test", text, &options),
+                LNT_OK);
         }
         ck_assert_uint_ge(i, 4);
         ck_assert_int_eq(lnt_optim_option_get(lnt_optim_list()[n], i, &option), LNT_ERR_OUT_OF_RANGE);
@@ -74,7 +77,7 @@ END_TEST
 START_TEST(the_docs_list_every_option_with_its_default)
 {
     static char text[65536];
-    FILE       *file = fopen(LNT_SOURCE_DIR "/docs/optimizers.md", "r");
+    FILE *file = fopen(LNT_SOURCE_DIR "/docs/optimizers.md", "r");
 
     ck_assert_ptr_nonnull(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';

@@ -1,5 +1,6 @@
-/* The heteroscedastic quadratic: 1/2 sum h x^2 with h log-uniform in [1e-3, 1] and noise in proportion to h. Here signs without error
- * feedback fail by orders of magnitude, and with it they end beside the uncompressed twin with the same freeze.
+/* The heteroscedastic quadratic: 1/2 sum h x^2 with h log-uniform in [1e-3, 1] and noise in proportion to h. Here signs
+ * without error feedback fail by orders of magnitude, and with it they end beside the uncompressed twin with the same
+ * freeze.
  */
 #include <math.h>
 
@@ -11,7 +12,8 @@
 #define HAS_FEATURE(_feature) 0
 #endif
 /* Sanitizers look at memory and threads, for which a few steps will do; they say nothing about convergence. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) || HAS_FEATURE(address_sanitizer)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) ||                  \
+    HAS_FEATURE(address_sanitizer)
 enum { STEPS = 50, CONVERGES = 0 };
 #else
 enum { STEPS = 3000, CONVERGES = 1 };
@@ -19,9 +21,9 @@ enum { STEPS = 3000, CONVERGES = 1 };
 enum { DIM = 4096, FREEZE = STEPS / 5 };
 
 typedef struct quadratic {
-    model_t  model;
+    model_t model;
     uint64_t seed;
-    double   loss;
+    double loss;
 } quadratic_t;
 
 static float curvature(const quadratic_t *quadratic, uint64_t i)
@@ -39,22 +41,25 @@ static double rate_at(uint32_t step)
 static void body(rank_t *rank)
 {
     quadratic_t *quadratic = rank->arg;
-    lnt_group_t  group;
-    double       loss = 0;
-    float       *h = calloc(DIM, sizeof(*h)), *grad = calloc(DIM, sizeof(*grad));
+    lnt_group_t group;
+    double loss = 0;
+    float *h = calloc(DIM, sizeof(*h)), *grad = calloc(DIM, sizeof(*grad));
 
-    for (uint64_t i = 0; i < DIM; i++) h[i] = curvature(quadratic, i);
+    for (uint64_t i = 0; i < DIM; i++)
+        h[i] = curvature(quadratic, i);
     rank_open(rank, &quadratic->model);
     ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
     for (uint32_t step = 0; step < STEPS; step++) {
         uint64_t place = mix64(quadratic->seed, 8u * step + rank->rank);
         group.lr = rate_at(step);
         ranks_ok(lnt_optim_set_group(rank->optim, 0, &group));
-        for (uint64_t i = 0; i < DIM; i++) grad[i] = h[i] * (rank->x[i] + (float)(3.46 * (unit_at(place, i) - 0.5)));
+        for (uint64_t i = 0; i < DIM; i++)
+            grad[i] = h[i] * (rank->x[i] + (float)(3.46 * (unit_at(place, i) - 0.5)));
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
     }
     expect_equal_ranks(rank);
-    for (uint64_t i = 0; i < DIM; i++) loss += 0.5 * (double)h[i] * (double)rank->x[i] * (double)rank->x[i];
+    for (uint64_t i = 0; i < DIM; i++)
+        loss += 0.5 * (double)h[i] * (double)rank->x[i] * (double)rank->x[i];
     if (rank->rank == 0) quadratic->loss = loss;
     free(h);
     free(grad);
@@ -64,9 +69,10 @@ static void body(rank_t *rank)
 static double final_loss(uint64_t seed, const char *more)
 {
     const world_t world = {.n_ranks = 4, .nodes = {0, 1, 2, 3}};
-    char          options[96];
-    quadratic_t   quadratic = {.model = {.n_tensors = 1, .lengths = {DIM}, .algorithm = "onebit_adam", .options = options, .start_seed = seed},
-                               .seed = seed};
+    char options[96];
+    quadratic_t quadratic = {
+        .model = {.n_tensors = 1, .lengths = {DIM}, .algorithm = "onebit_adam", .options = options, .start_seed = seed},
+        .seed = seed};
 
     (void)snprintf(options, sizeof(options), "freeze_step=%d,%s", FREEZE, more);
     ranks_run(&world, body, &quadratic);
@@ -77,8 +83,8 @@ static double final_loss(uint64_t seed, const char *more)
 START_TEST(error_feedback_is_what_makes_signs_work)
 {
     const uint64_t seed = test_random();
-    const double   twin = final_loss(seed, "compression=off"), full = final_loss(seed, "compression=on");
-    const double   l1 = final_loss(seed, "scale_rule=l1"), none = final_loss(seed, "error_feedback=none");
+    const double twin = final_loss(seed, "compression=off"), full = final_loss(seed, "compression=on");
+    const double l1 = final_loss(seed, "scale_rule=l1"), none = final_loss(seed, "error_feedback=none");
 
     if (!CONVERGES) return;
     ck_assert_double_le(full, 1.5 * twin);

@@ -1,5 +1,5 @@
-/* The step is a transaction: one NaN, Inf or veto, in any bucket, in any phase, on any rank, and nothing has changed anywhere; the next
- * clean step is as if nothing had happened.
+/* The step is a transaction: one NaN, Inf or veto, in any bucket, in any phase, on any rank, and nothing has changed
+ * anywhere; the next clean step is as if nothing had happened.
  */
 #include <math.h>
 
@@ -8,9 +8,9 @@
 enum { FREEZE = 3, STEPS = 7 };
 
 typedef struct plan_of_attack {
-    model_t  model;
+    model_t model;
     uint64_t seed;
-    bool     disturb;
+    bool disturb;
     uint64_t final_hash; /* of the undisturbed run */
     uint64_t final_errors[MAX_RANKS];
     uint32_t n_attacks;
@@ -19,14 +19,16 @@ typedef struct plan_of_attack {
 
 static void fill_grad(const attack_t *attack, const rank_t *rank, uint32_t step, float *grad)
 {
-    for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = (float)normal_at(mix64(attack->seed, step * 64u + rank->rank), i);
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        grad[i] = (float)normal_at(mix64(attack->seed, step * 64u + rank->rank), i);
 }
 
 /* One poisoned step; every rank must see the same and keep every bit. */
-static void attack_once(rank_t *rank, attack_t *attack, float *grad, uint32_t step, uint32_t victim, uint64_t index, float bad)
+static void attack_once(rank_t *rank, attack_t *attack, float *grad, uint32_t step, uint32_t victim, uint64_t index,
+                        float bad)
 {
     uint64_t hash = lnt_optim_hash(rank->optim), errors = rank_error_hash(rank);
-    float    kept;
+    float kept;
 
     fill_grad(attack, rank, step, grad);
     kept = grad[index];
@@ -40,7 +42,7 @@ static void attack_once(rank_t *rank, attack_t *attack, float *grad, uint32_t st
 
 static void veto_once(rank_t *rank, attack_t *attack, float *grad, uint32_t step, uint32_t victim, uint32_t before)
 {
-    uint64_t           hash = lnt_optim_hash(rank->optim), errors = rank_error_hash(rank);
+    uint64_t hash = lnt_optim_hash(rank->optim), errors = rank_error_hash(rank);
     const void *const *grads = rank_grads(rank, grad);
 
     fill_grad(attack, rank, step, grad);
@@ -54,11 +56,12 @@ static void veto_once(rank_t *rank, attack_t *attack, float *grad, uint32_t step
     ck_assert_uint_eq(rank_error_hash(rank), errors);
 }
 
-/* Every bucket and rank in this phase: an element of each bucket, a kind of badness drawn at random (the same on all ranks). */
+/* Every bucket and rank in this phase: an element of each bucket, a kind of badness drawn at random (the same on all
+ * ranks). */
 static void attack_phase(rank_t *rank, attack_t *attack, float *grad, uint32_t step)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    uint64_t           bucket_elems = attack->model.bucket_bytes / sizeof(float);
+    uint64_t bucket_elems = attack->model.bucket_bytes / sizeof(float);
 
     for (uint64_t begin = 0; begin < rank->n_elems; begin += bucket_elems) {
         for (uint32_t victim = 0; victim < rank->world->n_ranks; victim++) {
@@ -68,18 +71,20 @@ static void attack_phase(rank_t *rank, attack_t *attack, float *grad, uint32_t s
             if (rank->rank == 0) attack->n_attacks++;
         }
     }
-    for (uint32_t t = 0; t < rank->model->n_tensors; t++) veto_once(rank, attack, grad, step, t % rank->world->n_ranks, t);
+    for (uint32_t t = 0; t < rank->model->n_tensors; t++)
+        veto_once(rank, attack, grad, step, t % rank->world->n_ranks, t);
 }
 
 static void body(rank_t *rank)
 {
     attack_t *attack = rank->arg;
-    float    *grad;
+    float *grad;
 
     rank_open(rank, &attack->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
     for (uint32_t step = 0; step < STEPS; step++) {
-        if (attack->disturb && (step == 1 || step == FREEZE || step == FREEZE + 2)) attack_phase(rank, attack, grad, step);
+        if (attack->disturb && (step == 1 || step == FREEZE || step == FREEZE + 2))
+            attack_phase(rank, attack, grad, step);
         fill_grad(attack, rank, step, grad);
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
         expect_equal_ranks(rank);
@@ -99,12 +104,18 @@ static void body(rank_t *rank)
 
 static void run_attack(const world_t *world, const char *warmup_codec)
 {
-    char     options[96];
-    attack_t attack = {.model = {.n_tensors = 5, .lengths = {130, 40, 256, 1, 700}, .algorithm = "onebit_adam", .options = options,
-                                 .bucket_bytes = 1200, .segment_bytes = 400, .max_skips = 100000},
+    char options[96];
+    attack_t attack = {.model = {.n_tensors = 5,
+                                 .lengths = {130, 40, 256, 1, 700},
+                                 .algorithm = "onebit_adam",
+                                 .options = options,
+                                 .bucket_bytes = 1200,
+                                 .segment_bytes = 400,
+                                 .max_skips = 100000},
                        .seed = test_random()};
 
-    (void)snprintf(options, sizeof(options), "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s", FREEZE, warmup_codec);
+    (void)snprintf(options, sizeof(options), "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s", FREEZE,
+                   warmup_codec);
     ranks_run(world, body, &attack);
     attack.disturb = true;
     ranks_run(world, body, &attack);
@@ -131,7 +142,7 @@ END_TEST
 static void overflow_body(rank_t *rank)
 {
     attack_t *attack = rank->arg;
-    float    *grad;
+    float *grad;
 
     rank_open(rank, &attack->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
@@ -144,7 +155,8 @@ static void overflow_body(rank_t *rank)
 
 START_TEST(a_finite_value_whose_square_overflows_is_skipped)
 {
-    attack_t attack = {.model = {.n_tensors = 1, .lengths = {130}, .algorithm = "adam", .options = "codec=int8"}, .seed = test_random()};
+    attack_t attack = {.model = {.n_tensors = 1, .lengths = {130}, .algorithm = "adam", .options = "codec=int8"},
+                       .seed = test_random()};
 
     ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, overflow_body, &attack);
     attack.model.options = "codec=f32";
@@ -155,7 +167,7 @@ END_TEST
 static void diverging_body(rank_t *rank)
 {
     attack_t *attack = rank->arg;
-    float    *grad;
+    float *grad;
 
     rank_open(rank, &attack->model);
     grad = calloc(rank->n_elems, sizeof(*grad));
@@ -176,7 +188,8 @@ static void diverging_body(rank_t *rank)
 
 START_TEST(skips_in_a_row_end_in_a_named_status)
 {
-    attack_t attack = {.model = {.n_tensors = 1, .lengths = {99}, .algorithm = "adamw", .max_skips = 4}, .seed = test_random()};
+    attack_t attack = {.model = {.n_tensors = 1, .lengths = {99}, .algorithm = "adamw", .max_skips = 4},
+                       .seed = test_random()};
 
     ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, diverging_body, &attack);
 }

@@ -1,5 +1,5 @@
-/* Saved state: resuming in every phase, also with other bucket and segment bytes, equals the uninterrupted run bit for bit; blobs
- * that are damaged or of another run are refused by all ranks and touch nothing.
+/* Saved state: resuming in every phase, also with other bucket and segment bytes, equals the uninterrupted run bit for
+ * bit; blobs that are damaged or of another run are refused by all ranks and touch nothing.
  */
 #include <math.h>
 
@@ -8,7 +8,7 @@
 enum { FREEZE = 4, STEPS = 10 };
 
 typedef struct resume {
-    model_t  model, other; /* `other` has other bucket and segment bytes */
+    model_t model, other; /* `other` has other bucket and segment bytes */
     uint64_t seed;
     uint32_t save_at;
     uint8_t *blob[MAX_RANKS];
@@ -32,7 +32,8 @@ static void train(rank_t *rank, const resume_t *resume, uint32_t from, uint32_t 
     for (uint32_t step = from; step < to; step++) {
         fill_grad(resume, rank, step, grad);
         if (step == 2) grad[3] = NAN;
-        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)), step == 2 ? LNT_SKIPPED_NONFINITE : LNT_OK);
+        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)),
+                         step == 2 ? LNT_SKIPPED_NONFINITE : LNT_OK);
         expect_equal_ranks(rank);
     }
     free(grad);
@@ -42,7 +43,7 @@ static void train(rank_t *rank, const resume_t *resume, uint32_t from, uint32_t 
 static uint64_t error_sum(rank_t *rank, resume_t *resume)
 {
     lnt_error_extent_t extent;
-    uint64_t           sum = 0;
+    uint64_t sum = 0;
 
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
         for (uint64_t k = 0; k < extent.count; k++) {
@@ -56,7 +57,8 @@ static uint64_t error_sum(rank_t *rank, resume_t *resume)
     resume->errors[rank->rank] = sum;
     ranks_barrier();
     sum = 0;
-    for (uint32_t r = 0; r < rank->world->n_ranks; r++) sum += resume->errors[r];
+    for (uint32_t r = 0; r < rank->world->n_ranks; r++)
+        sum += resume->errors[r];
     ranks_barrier();
     return sum;
 }
@@ -75,7 +77,7 @@ static void save(rank_t *rank, resume_t *resume)
 static void uninterrupted(rank_t *rank)
 {
     resume_t *resume = rank->arg;
-    uint64_t  errors;
+    uint64_t errors;
 
     rank_open(rank, &resume->model);
     train(rank, resume, 0, resume->save_at);
@@ -107,18 +109,22 @@ static void resumed(rank_t *rank)
 static resume_t draw_resume(const char *algorithm, char *options, size_t size)
 {
     static const char *const codecs[] = {"f32", "bf16", "int8"};
-    resume_t                 resume = {.seed = test_random()};
-    const char              *codec = codecs[test_random_below(3)];
+    resume_t resume = {.seed = test_random()};
+    const char *codec = codecs[test_random_below(3)];
 
     if (strcmp(algorithm, "onebit_adam") == 0) {
-        (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s", FREEZE, codec,
-                       test_random_below(4) == 0 ? "off" : "on");
+        (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s", FREEZE,
+                       codec, test_random_below(4) == 0 ? "off" : "on");
     } else {
         (void)snprintf(options, size, "codec=%s,block=64", codec);
     }
-    resume.model = (model_t){.n_tensors = 6, .lengths = {100, 3, 0, 64 + test_random_below(900), 128, 1 + test_random_below(70)},
-                             .algorithm = algorithm, .options = options, .bucket_bytes = 512 + 4 * test_random_below(500),
-                             .segment_bytes = 4 + 4 * test_random_below(300), .start_seed = test_random()};
+    resume.model = (model_t){.n_tensors = 6,
+                             .lengths = {100, 3, 0, 64 + test_random_below(900), 128, 1 + test_random_below(70)},
+                             .algorithm = algorithm,
+                             .options = options,
+                             .bucket_bytes = 512 + 4 * test_random_below(500),
+                             .segment_bytes = 4 + 4 * test_random_below(300),
+                             .start_seed = test_random()};
     resume.other = resume.model;
     resume.other.bucket_bytes = 512 + 4 * test_random_below(1000);
     resume.other.segment_bytes = 4 + 4 * test_random_below(300);
@@ -152,7 +158,7 @@ END_TEST
 
 static void expect_refused(rank_t *rank, const void *blob, uint64_t bytes, lnt_status_t mine)
 {
-    uint64_t     hash = lnt_optim_hash(rank->optim), errors = rank_error_hash(rank);
+    uint64_t hash = lnt_optim_hash(rank->optim), errors = rank_error_hash(rank);
     lnt_status_t status = lnt_optim_state_import(rank->optim, blob, bytes);
 
     ck_assert_int_lt(status, 0);
@@ -165,7 +171,7 @@ static void expect_refused(rank_t *rank, const void *blob, uint64_t bytes, lnt_s
 static void flip_every_byte(rank_t *rank)
 {
     resume_t *resume = rank->arg;
-    uint8_t  *blob;
+    uint8_t *blob;
 
     rank_open(rank, &resume->model);
     train(rank, resume, 0, FREEZE + 2);
@@ -176,7 +182,8 @@ static void flip_every_byte(rank_t *rank)
         expect_refused(rank, blob, resume->bytes[rank->rank], LNT_OK);
         ranks_ok(lnt_optim_state_export(rank->optim, blob, resume->bytes[rank->rank]));
     }
-    for (uint64_t n = 0; n < resume->bytes[rank->rank]; n += 1 + n / 7) expect_refused(rank, blob, n, LNT_ERR_CORRUPT);
+    for (uint64_t n = 0; n < resume->bytes[rank->rank]; n += 1 + n / 7)
+        expect_refused(rank, blob, n, LNT_ERR_CORRUPT);
     ranks_ok(lnt_optim_state_import(rank->optim, blob, resume->bytes[rank->rank]));
     free(blob);
     rank_close(rank);
@@ -184,7 +191,10 @@ static void flip_every_byte(rank_t *rank)
 
 START_TEST(no_changed_byte_passes)
 {
-    resume_t resume = {.model = {.n_tensors = 2, .lengths = {3, 64}, .algorithm = "onebit_adam", .options = "freeze_step=4,block=64,max_dead_share=1"},
+    resume_t resume = {.model = {.n_tensors = 2,
+                                 .lengths = {3, 64},
+                                 .algorithm = "onebit_adam",
+                                 .options = "freeze_step=4,block=64,max_dead_share=1"},
                        .seed = test_random()};
 
     ranks_run(&(world_t){.n_ranks = 1, .quiet = true}, flip_every_byte, &resume);
@@ -195,9 +205,9 @@ END_TEST
 static void one_bad_blob(rank_t *rank)
 {
     resume_t *resume = rank->arg;
-    uint32_t  victim = rank->world->n_ranks - 1;
-    uint8_t  *blob;
-    uint64_t  bytes;
+    uint32_t victim = rank->world->n_ranks - 1;
+    uint8_t *blob;
+    uint64_t bytes;
 
     rank_open(rank, &resume->model);
     train(rank, resume, 0, FREEZE + 2);
@@ -210,12 +220,14 @@ static void one_bad_blob(rank_t *rank)
     expect_refused(rank, blob, bytes, LNT_ERR_CORRUPT);
     if (rank->rank == victim) blob[bytes / 2] ^= 4;
     ranks_barrier();
-    expect_refused(rank, resume->blob[(rank->rank + 1) % rank->world->n_ranks], resume->bytes[(rank->rank + 1) % rank->world->n_ranks],
+    expect_refused(rank, resume->blob[(rank->rank + 1) % rank->world->n_ranks],
+                   resume->bytes[(rank->rank + 1) % rank->world->n_ranks],
                    LNT_ERR_STATE_MISMATCH); /* the blob of another rank */
     ranks_barrier();
     ranks_ok(lnt_optim_state_import(rank->optim, blob, bytes));
     train(rank, resume, FREEZE + 2, FREEZE + 3);
-    if (rank->rank == victim) ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes)); /* of another step than the others */
+    if (rank->rank == victim)
+        ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes)); /* of another step than the others */
     expect_refused(rank, blob, bytes, LNT_ERR_STATE_MISMATCH);
     free(blob);
     rank_close(rank);
@@ -223,7 +235,7 @@ static void one_bad_blob(rank_t *rank)
 
 START_TEST(one_bad_blob_is_refused_by_all)
 {
-    char     options[128];
+    char options[128];
     resume_t resume = draw_resume("onebit_adam", options, sizeof(options));
 
     ranks_run(&(world_t){.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true}, one_bad_blob, &resume);
@@ -243,7 +255,7 @@ static void save_body(rank_t *rank)
 static void refuse_body(rank_t *rank)
 {
     resume_t *resume = rank->arg;
-    uint32_t  from = rank->rank % 2; /* two blobs were saved */
+    uint32_t from = rank->rank % 2; /* two blobs were saved */
 
     rank_open(rank, &resume->other);
     expect_refused(rank, resume->blob[from], resume->bytes[from], LNT_ERR_STATE_MISMATCH);
@@ -253,10 +265,15 @@ static void refuse_body(rank_t *rank)
 
 START_TEST(blobs_of_another_run_are_refused)
 {
-    const world_t two = {.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, close = {.n_ranks = 2, .nodes = {0, 0}, .quiet = true},
+    const world_t two = {.n_ranks = 2, .nodes = {0, 1}, .quiet = true},
+                  close = {.n_ranks = 2, .nodes = {0, 0}, .quiet = true},
                   three = {.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true};
-    resume_t      resume = {.model = {.n_tensors = 2, .lengths = {100, 70}, .algorithm = "onebit_adam", .options = "freeze_step=4,max_dead_share=1"},
-                            .seed = test_random(), .save_at = 3};
+    resume_t resume = {.model = {.n_tensors = 2,
+                                 .lengths = {100, 70},
+                                 .algorithm = "onebit_adam",
+                                 .options = "freeze_step=4,max_dead_share=1"},
+                       .seed = test_random(),
+                       .save_at = 3};
 
     ranks_run(&two, save_body, &resume);
     resume.other = resume.model;

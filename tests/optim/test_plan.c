@@ -1,5 +1,5 @@
-/* Plans by themselves: the state table, vetoes under threads, disagreement between ranks, bytes, memory, no allocation in steps, every
- * allocation failing in turn.
+/* Plans by themselves: the state table, vetoes under threads, disagreement between ranks, bytes, memory, no allocation
+ * in steps, every allocation failing in turn.
  */
 #include <stdatomic.h>
 
@@ -8,7 +8,11 @@
 
 static model_t small_model(void)
 {
-    return (model_t){.n_tensors = 4, .lengths = {300, 0, 70, 20}, .algorithm = "adamw", .options = "block=64", .bucket_bytes = 512,
+    return (model_t){.n_tensors = 4,
+                     .lengths = {300, 0, 70, 20},
+                     .algorithm = "adamw",
+                     .options = "block=64",
+                     .bucket_bytes = 512,
                      .segment_bytes = 256};
 }
 
@@ -20,26 +24,39 @@ enum { ADD, COMMIT, BEGIN, ACCUMULATE, READY, VETO, END, SYNC, N_CALLS };
 static lnt_status_t do_call(rank_t *rank, int call)
 {
     static _Thread_local float value; /* every rank has its own */
-    lnt_step_params_t   step = {.struct_size = sizeof(step), .programs = 1};
+    lnt_step_params_t step = {.struct_size = sizeof(step), .programs = 1};
     lnt_tensor_params_t tensor = {.struct_size = sizeof(tensor), .name = "another", .count = 1, .param = &value};
-    uint32_t            number;
+    uint32_t number;
 
     switch (call) {
-    case ADD: return lnt_plan_add_tensor(rank->plan, &tensor, &number);
-    case COMMIT: return lnt_plan_commit(rank->plan);
-    case BEGIN: return lnt_plan_begin(rank->plan, &step);
-    case ACCUMULATE: return lnt_plan_accumulate(rank->plan, 2, rank->x);
-    case READY: return lnt_plan_tensor_ready(rank->plan, 3, NULL, NULL);
-    case VETO: return lnt_plan_veto(rank->plan);
-    case END: return lnt_plan_end(rank->plan);
-    default: return lnt_plan_sync_params(rank->plan, 0);
+    case ADD:
+        return lnt_plan_add_tensor(rank->plan, &tensor, &number);
+    case COMMIT:
+        return lnt_plan_commit(rank->plan);
+    case BEGIN:
+        return lnt_plan_begin(rank->plan, &step);
+    case ACCUMULATE:
+        return lnt_plan_accumulate(rank->plan, 2, rank->x);
+    case READY:
+        return lnt_plan_tensor_ready(rank->plan, 3, NULL, NULL);
+    case VETO:
+        return lnt_plan_veto(rank->plan);
+    case END:
+        return lnt_plan_end(rank->plan);
+    default:
+        return lnt_plan_sync_params(rank->plan, 0);
     }
 }
 
 static void table_body(rank_t *rank)
 {
-    static const bool legal[N_CALLS][3] = {[ADD] = {true}, [COMMIT] = {true}, [BEGIN] = {false, true}, [ACCUMULATE] = {false, true},
-                                           [READY] = {false, false, true}, [VETO] = {false, false, true}, [END] = {false, false, true},
+    static const bool legal[N_CALLS][3] = {[ADD] = {true},
+                                           [COMMIT] = {true},
+                                           [BEGIN] = {false, true},
+                                           [ACCUMULATE] = {false, true},
+                                           [READY] = {false, false, true},
+                                           [VETO] = {false, false, true},
+                                           [END] = {false, false, true},
                                            [SYNC] = {true, true, false}};
     model_t model = small_model();
 
@@ -47,12 +64,13 @@ static void table_body(rank_t *rank)
     ranks_ok(rank_plan(rank, &model));
     for (int state = OPEN; state <= STEP; state++) {
         for (int call = 0; call < N_CALLS; call++) {
-            if (!legal[call][state]) ck_assert_msg(do_call(rank, call) == LNT_ERR_INVALID_USAGE, "call %d in state %d", call, state);
+            if (!legal[call][state])
+                ck_assert_msg(do_call(rank, call) == LNT_ERR_INVALID_USAGE, "call %d in state %d", call, state);
         }
         if (state == OPEN) {
             ranks_ok(do_call(rank, SYNC));
             ranks_ok(do_call(rank, ADD));
-            ck_assert_int_eq(do_call(rank, ADD), LNT_ERR_INVALID_ARG); /* the name is taken */
+            ck_assert_int_eq(do_call(rank, ADD), LNT_ERR_INVALID_ARG);      /* the name is taken */
             ck_assert_int_eq(do_call(rank, COMMIT), LNT_ERR_INVALID_USAGE); /* no program */
             ranks_ok(rank_optim(rank));
             ck_assert_int_eq(do_call(rank, ADD), LNT_ERR_INVALID_USAGE); /* too late */
@@ -70,8 +88,9 @@ static void table_body(rank_t *rank)
     ranks_ok(do_call(rank, VETO)); /* harmless */
     ck_assert_int_eq(lnt_plan_tensor_ready(rank->plan, 99, NULL, NULL), LNT_ERR_OUT_OF_RANGE);
     ck_assert_int_eq(do_call(rank, END), LNT_SKIPPED_VETO);
-    ck_assert_int_eq(lnt_plan_begin(rank->plan, &(lnt_step_params_t){.struct_size = sizeof(lnt_step_params_t), .programs = 2}),
-                     LNT_ERR_INVALID_ARG);
+    ck_assert_int_eq(
+        lnt_plan_begin(rank->plan, &(lnt_step_params_t){.struct_size = sizeof(lnt_step_params_t), .programs = 2}),
+        LNT_ERR_INVALID_ARG);
     rank_close(rank);
 }
 
@@ -85,14 +104,14 @@ END_TEST
 /* ---- veto against threads that make tensors ready ---- */
 
 typedef struct race {
-    rank_t          *rank;
+    rank_t *rank;
     _Atomic uint32_t next;
-    lnt_status_t     veto;
+    lnt_status_t veto;
 } race_t;
 
 static void *ready_thread(void *arg)
 {
-    race_t  *race = arg;
+    race_t *race = arg;
     uint32_t t;
 
     while ((t = atomic_fetch_add(&race->next, 1)) < race->rank->model->n_tensors) {
@@ -105,20 +124,27 @@ static lnt_status_t vetoes[MAX_RANKS];
 
 static void race_body(rank_t *rank)
 {
-    model_t model = {.n_tensors = 8, .lengths = {64, 64, 64, 64, 64, 64, 64, 64}, .algorithm = "adam", .bucket_bytes = 256, .options = "block=64",
+    model_t model = {.n_tensors = 8,
+                     .lengths = {64, 64, 64, 64, 64, 64, 64, 64},
+                     .algorithm = "adam",
+                     .bucket_bytes = 256,
+                     .options = "block=64",
                      .max_skips = 100000};
     rank_open(rank, &model);
     for (int k = 0; k < 100; k++) {
-        race_t    race = {.rank = rank};
+        race_t race = {.rank = rank};
         pthread_t threads[2];
-        bool      any = false;
+        bool any = false;
         ranks_ok(lnt_optim_begin(rank->optim));
-        for (int i = 0; i < 2; i++) ck_assert_int_eq(pthread_create(&threads[i], NULL, ready_thread, &race), 0);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, ready_thread, &race), 0);
         vetoes[rank->rank] = rank->rank == (uint32_t)k % 2 ? lnt_plan_veto(rank->plan) : LNT_ERR_INVALID_USAGE;
-        for (int i = 0; i < 2; i++) (void)pthread_join(threads[i], NULL);
+        for (int i = 0; i < 2; i++)
+            (void)pthread_join(threads[i], NULL);
         ck_assert_int_eq(lnt_plan_veto(rank->plan), LNT_ERR_INVALID_USAGE);
         ranks_barrier();
-        for (uint32_t r = 0; r < rank->world->n_ranks; r++) any |= vetoes[r] == LNT_OK;
+        for (uint32_t r = 0; r < rank->world->n_ranks; r++)
+            any |= vetoes[r] == LNT_OK;
         ck_assert_int_eq(lnt_optim_end(rank->optim), any ? LNT_SKIPPED_VETO : LNT_OK);
         expect_equal_ranks(rank);
     }
@@ -134,21 +160,22 @@ END_TEST
 /* ---- disagreement ---- */
 
 typedef struct disagreement {
-    model_t     models[2]; /* of most ranks, of rank `odd` */
-    uint32_t    odd;
-    const char *name; /* must appear in the message */
-    bool        by_gradients; /* found in a step */
+    model_t models[2]; /* of most ranks, of rank `odd` */
+    uint32_t odd;
+    const char *name;  /* must appear in the message */
+    bool by_gradients; /* found in a step */
 } disagreement_t;
 
 static void disagree_body(rank_t *rank)
 {
     disagreement_t *d = rank->arg;
-    const model_t  *model = &d->models[rank->rank == d->odd];
+    const model_t *model = &d->models[rank->rank == d->odd];
 
     ranks_ok(rank_plan(rank, model));
     ranks_ok(rank_optim(rank));
     ck_assert_int_eq(lnt_plan_commit(rank->plan), LNT_ERR_MISMATCH);
-    ck_assert_msg(strstr(lnt_last_error()->cause, d->name) != NULL, "\"%s\" lacks %s", lnt_last_error()->cause, d->name);
+    ck_assert_msg(strstr(lnt_last_error()->cause, d->name) != NULL, "\"%s\" lacks %s", lnt_last_error()->cause,
+                  d->name);
     ck_assert_int_gt(strlen(lnt_last_error()->cure), 0);
     if (rank->rank != d->odd && rank->world->n_ranks > 2) ck_assert_int_eq(lnt_last_error()->peer, d->odd);
     ranks_ok(lnt_comm_async_error(rank->comm, NULL)); /* nothing is broken: the plan is open again */
@@ -158,7 +185,7 @@ static void disagree_body(rank_t *rank)
 
 START_TEST(the_first_difference_is_named_on_every_rank)
 {
-    const world_t  world = {.n_ranks = 4, .nodes = {0, 1, 1, 2}, .quiet = true};
+    const world_t world = {.n_ranks = 4, .nodes = {0, 1, 1, 2}, .quiet = true};
     disagreement_t base = {.models = {small_model(), small_model()}}, d;
 
     for (uint32_t odd = 0; odd < 4; odd++) {
@@ -190,7 +217,7 @@ END_TEST
 static void sync_body(rank_t *rank)
 {
     model_t model = small_model();
-    float   expected;
+    float expected;
 
     model.start_seed = rank->rank + 1;
     model.dtype = rank->arg != NULL ? LNT_BF16 : LNT_F32;
@@ -214,7 +241,7 @@ static void sync_body(rank_t *rank)
 START_TEST(parameters_are_synchronised_and_checked)
 {
     const world_t world = {.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true};
-    int           bf16 = 1;
+    int bf16 = 1;
 
     ranks_run(&world, sync_body, NULL);
     ranks_run(&world, sync_body, &bf16);
@@ -227,7 +254,8 @@ static void check_every_body(rank_t *rank)
     model_t model = small_model();
 
     rank_open(rank, &model);
-    for (int step = 0; step < 5; step++) ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
+    for (int step = 0; step < 5; step++)
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
     if (rank->rank == 1) rank->x[310] += 1.0f;
     ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)));
     ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)), LNT_ERR_MISMATCH);
@@ -249,11 +277,11 @@ END_TEST
 /* Other hyper-parameters on one rank: the step ends in a named error on both sides, and everything can be torn down. */
 static void hyper_body(rank_t *rank)
 {
-    model_t      model = small_model();
-    lnt_group_t  group;
+    model_t model = small_model();
+    lnt_group_t group;
     lnt_status_t status;
-    uint64_t     bytes;
-    void        *blob;
+    uint64_t bytes;
+    void *blob;
 
     rank_open(rank, &model);
     ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
@@ -280,19 +308,24 @@ END_TEST
 
 static void bytes_body(rank_t *rank)
 {
-    model_t model = {.n_tensors = 4, .lengths = {3000, 0, 70, 20}, .algorithm = "onebit_adam", .options = "freeze_step=3,block=128,max_dead_share=1",
-                     .bucket_bytes = 4096, .segment_bytes = 1024};
-    float  *grad = calloc(4096, sizeof(*grad));
+    model_t model = {.n_tensors = 4,
+                     .lengths = {3000, 0, 70, 20},
+                     .algorithm = "onebit_adam",
+                     .options = "freeze_step=3,block=128,max_dead_share=1",
+                     .bucket_bytes = 4096,
+                     .segment_bytes = 1024};
+    float *grad = calloc(4096, sizeof(*grad));
 
     rank_open(rank, &model);
     for (uint32_t step = 0; step < 6; step++) {
-        const uint32_t   programs = step < 3 ? 1 : 6;
+        const uint32_t programs = step < 3 ? 1 : 6;
         lnt_comm_stats_t stats = {.struct_size = sizeof(stats)};
-        uint64_t         intra, inter;
+        uint64_t intra, inter;
         ranks_ok(lnt_plan_wire_bytes(rank->plan, programs, &intra, &inter));
         ranks_barrier();
         ranks_ok(lnt_comm_get_stats(rank->comm, &stats, true));
-        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = i % 1000 < 30 ? 0 : (float)normal_at(step, i);
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = i % 1000 < 30 ? 0 : (float)normal_at(step, i);
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
         ranks_barrier(); /* all sends are over */
         ranks_ok(lnt_comm_get_stats(rank->comm, &stats, true));
@@ -312,9 +345,9 @@ END_TEST
 
 static void memory_body(rank_t *rank)
 {
-    model_t           model = small_model();
+    model_t model = small_model();
     lnt_plan_memory_t before = {.struct_size = sizeof(before)}, after = before;
-    lnt_plan_info_t   info = {.struct_size = sizeof(info)};
+    lnt_plan_info_t info = {.struct_size = sizeof(info)};
 
     model.options = "block=64,codec=int8";
     model.accumulate = true;
@@ -342,19 +375,24 @@ END_TEST
 
 static void no_alloc_body(rank_t *rank)
 {
-    model_t  model = {.n_tensors = 3, .lengths = {900, 30, 64}, .algorithm = "onebit_adam",
-                      .options = "freeze_step=10,block=128,clip=1,warmup_codec=int8,warmup_block=64,max_dead_share=1",
-                      .bucket_bytes = 1024, .max_skips = 100};
-    float   *grad = calloc(1024, sizeof(*grad));
+    model_t model = {.n_tensors = 3,
+                     .lengths = {900, 30, 64},
+                     .algorithm = "onebit_adam",
+                     .options = "freeze_step=10,block=128,clip=1,warmup_codec=int8,warmup_block=64,max_dead_share=1",
+                     .bucket_bytes = 1024,
+                     .max_skips = 100};
+    float *grad = calloc(1024, sizeof(*grad));
     uint64_t before;
 
     rank_open(rank, &model);
     ranks_barrier();
     before = lnt_memory_total();
     for (uint32_t step = 0; step < 20; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++) grad[i] = i < 20 ? 0 : (float)normal_at(step * 8u + rank->rank, i);
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = i < 20 ? 0 : (float)normal_at(step * 8u + rank->rank, i);
         if (step == 4 || step == 14) grad[100] = 1.0f / 0.0f;
-        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)), step == 4 || step == 14 ? LNT_SKIPPED_NONFINITE : LNT_OK);
+        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)),
+                         step == 4 || step == 14 ? LNT_SKIPPED_NONFINITE : LNT_OK);
     }
     ranks_barrier();
     ck_assert_uint_eq(lnt_memory_total(), before);
@@ -370,15 +408,20 @@ START_TEST(steps_allocate_nothing)
 }
 END_TEST
 
-/* Everything from plan to import, with the k-th allocation failing: an error and no leak. True when no allocation failed. */
+/* Everything from plan to import, with the k-th allocation failing: an error and no leak. True when no allocation
+ * failed. */
 static bool life_with_failure(rank_t *rank, uint64_t k, lnt_status_t *status_p)
 {
-    const model_t model = {.n_tensors = 3, .lengths = {900, 30, 64}, .algorithm = "onebit_adam", .accumulate = true,
-                           .options = "freeze_step=2,block=128,clip=1,warmup_codec=int8,warmup_block=64", .bucket_bytes = 1024};
+    const model_t model = {.n_tensors = 3,
+                           .lengths = {900, 30, 64},
+                           .algorithm = "onebit_adam",
+                           .accumulate = true,
+                           .options = "freeze_step=2,block=128,clip=1,warmup_codec=int8,warmup_block=64",
+                           .bucket_bytes = 1024};
     lnt_status_t status;
-    uint64_t     bytes = 0;
-    uint8_t     *blob = NULL;
-    bool         fired;
+    uint64_t bytes = 0;
+    uint8_t *blob = NULL;
+    bool fired;
 
     rank->plan = NULL;
     rank->optim = NULL;
@@ -386,7 +429,8 @@ static bool life_with_failure(rank_t *rank, uint64_t k, lnt_status_t *status_p)
     status = rank_plan(rank, &model);
     if (status == LNT_OK) status = rank_optim(rank);
     if (status == LNT_OK) status = lnt_plan_commit(rank->plan);
-    for (uint32_t step = 0; step < 3 && status == LNT_OK; step++) status = lnt_optim_step(rank->optim, rank_grads(rank, rank->x));
+    for (uint32_t step = 0; step < 3 && status == LNT_OK; step++)
+        status = lnt_optim_step(rank->optim, rank_grads(rank, rank->x));
     if (status == LNT_OK) status = lnt_optim_state_size(rank->optim, &bytes);
     blob = malloc(bytes + 1);
     if (status == LNT_OK) status = lnt_optim_state_export(rank->optim, blob, bytes);
@@ -409,7 +453,7 @@ static bool life_with_failure(rank_t *rank, uint64_t k, lnt_status_t *status_p)
 static void failing_body(rank_t *rank)
 {
     lnt_status_t status;
-    uint64_t     k = 1, live;
+    uint64_t k = 1, live;
 
     ck_assert(life_with_failure(rank, 0, &status)); /* fills the cache of one-shot requests */
     live = lnt_memory_live();
@@ -430,7 +474,7 @@ END_TEST
 
 /* The same among two ranks, whose set-up talks: both end with an error, or both without. */
 typedef struct pair {
-    uint64_t     k;
+    uint64_t k;
     lnt_status_t status[2];
 } pair_t;
 
@@ -445,11 +489,12 @@ static void failing_pair_body(rank_t *rank)
 START_TEST(an_allocation_may_fail_on_one_of_two)
 {
     for (int i = 0; i < 12; i++) {
-        pair_t   pair = {.k = 1 + test_random_below(250)};
+        pair_t pair = {.k = 1 + test_random_below(250)};
         uint64_t live = lnt_memory_live();
-        ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .timeout_ms = 400, .quiet = true}, failing_pair_body, &pair);
-        ck_assert_msg((pair.status[0] < 0) == (pair.status[1] < 0), "allocation %llu: %d and %d", (unsigned long long)pair.k,
-                      (int)pair.status[0], (int)pair.status[1]);
+        ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .timeout_ms = 400, .quiet = true}, failing_pair_body,
+                  &pair);
+        ck_assert_msg((pair.status[0] < 0) == (pair.status[1] < 0), "allocation %llu: %d and %d",
+                      (unsigned long long)pair.k, (int)pair.status[0], (int)pair.status[1]);
         ck_assert_uint_eq(lnt_memory_live(), live);
     }
 }
@@ -459,24 +504,27 @@ END_TEST
 
 static void empty_body(rank_t *rank)
 {
-    model_t      model = {.n_tensors = 3, .algorithm = "onebit_adam", .options = "freeze_step=2"};
-    const void  *grads[3] = {NULL, NULL, NULL};
+    model_t model = {.n_tensors = 3, .algorithm = "onebit_adam", .options = "freeze_step=2"};
+    const void *grads[3] = {NULL, NULL, NULL};
     static _Thread_local float one;
 
     rank_open(rank, &model);
-    for (int step = 0; step < 4; step++) ranks_ok(lnt_optim_step(rank->optim, grads));
+    for (int step = 0; step < 4; step++)
+        ranks_ok(lnt_optim_step(rank->optim, grads));
     ck_assert_uint_eq(rank_info(rank).step, 4);
     rank_close(rank);
     model = (model_t){.n_tensors = 1, .lengths = {1}, .algorithm = "onebit_adam", .options = "freeze_step=2"};
     rank_open(rank, &model);
     grads[0] = &one;
     one = 1.0f;
-    for (int step = 0; step < 4; step++) ranks_ok(lnt_optim_step(rank->optim, grads));
+    for (int step = 0; step < 4; step++)
+        ranks_ok(lnt_optim_step(rank->optim, grads));
     ck_assert_uint_eq(rank_info(rank).lane_elems, 1);
     rank_close(rank);
     model.n_tensors = 0;
     rank_open(rank, &model);
-    for (int step = 0; step < 4; step++) ranks_ok(lnt_optim_step(rank->optim, grads));
+    for (int step = 0; step < 4; step++)
+        ranks_ok(lnt_optim_step(rank->optim, grads));
     rank_close(rank);
 }
 
