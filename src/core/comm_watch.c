@@ -12,6 +12,8 @@ static const uint64_t LOOK_NS = 20000000;   /* shortest time between two looks *
 static const uint64_t EDGE_AFTER_NS =
     1000000000; /* tell the peers whom this rank waits for after this, or timeout / 4 */
 
+static const uint64_t LEFT_AFTER_NS = 500000000; /* what a peer sent before it left has come by then */
+
 static uint64_t timeout_ns(const lnt_comm_t *comm)
 {
     return comm->timeout_ms * NS_PER_MS;
@@ -62,6 +64,19 @@ static void time_out(lnt_comm_t *comm, const lnt_stall_t *stall)
     lnt_comm_report(comm, &record);
 }
 
+/* It destroyed its communicator while this rank still expects something of it: nothing will come. */
+static void left_behind(lnt_comm_t *comm, const lnt_stall_t *stall)
+{
+    lnt_error_info_t record;
+
+    lnt_error_fill(&record, LNT_ERR_PEER_LOST, "make the same calls on all ranks before the communicator is destroyed",
+                   "rank %lld has left the communicator, but rank %u still needs it: %s", (long long)stall->peer,
+                   comm->rank, stall->what);
+    record.peer = stall->peer;
+    record.step = (int64_t)stall->sequence;
+    lnt_comm_report(comm, &record);
+}
+
 static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
 {
     lnt_comm_watch_t *watch = &comm->net->watch;
@@ -76,7 +91,11 @@ static void judge(lnt_comm_t *comm, const lnt_stall_t *stall)
         lnt_log(comm->context->logger, LNT_LOG_WARN, LNT_SUB_FAULT, "waiting %llu s for rank %lld: %s",
                 (unsigned long long)(waited_ms / 1000), (long long)stall->peer, stall->what);
     }
-    if (waited_ms >= comm->timeout_ms) time_out(comm, stall);
+    if (watch->waited_ns >= LEFT_AFTER_NS && lnt_mesh_has_left(comm->mesh, (uint32_t)stall->peer)) {
+        left_behind(comm, stall);
+    } else if (waited_ms >= comm->timeout_ms) {
+        time_out(comm, stall);
+    }
 }
 
 static void look(lnt_comm_t *comm, uint64_t now_ns)

@@ -66,6 +66,8 @@ void lnt_mesh_fail(lnt_mesh_t *mesh, const lnt_error_info_t *record);
 
 /* Tell the peers for whom this rank waits (-1: for nobody), so that a time-out blames the right rank. Only sends when it changes. */
 void lnt_mesh_set_waiting(lnt_mesh_t *mesh, int64_t peer, const char *what);
+/* Did that peer say goodbye, or is it lost? Then no message comes from it any more. */
+bool lnt_mesh_has_left(const lnt_mesh_t *mesh, uint32_t peer);
 /* Follow the waiting-for edges from this rank to one that waits for nobody: the culprit of a stall. */
 int64_t lnt_mesh_culprit(const lnt_mesh_t *mesh, int64_t first);
 

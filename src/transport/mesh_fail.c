@@ -165,6 +165,11 @@ void lnt_mesh_set_waiting(lnt_mesh_t *mesh, int64_t peer, const char *what)
     }
 }
 
+bool lnt_mesh_has_left(const lnt_mesh_t *mesh, uint32_t peer)
+{
+    return (peer != mesh->me.rank) && (peer < mesh->n_links) && (mesh->links[peer].state == LNT_LINK_GONE);
+}
+
 int64_t lnt_mesh_culprit(const lnt_mesh_t *mesh, int64_t first)
 {
     int64_t at = first;

@@ -168,6 +168,39 @@ START_TEST(stall_is_told)
 }
 END_TEST
 
+/* ---- a rank that destroys its communicator while the others still need it ---- */
+
+static int leaver_body(rank_self_t *self)
+{
+    const stop_plan_t *plan = self->arg;
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    swap_job_t swap;
+
+    RANK_PASS(open_comm(self, &context, &comm));
+    RANK_PASS(swap_init(&swap, comm, 1000));
+    RANK_OK(swap_run(&swap));
+    if (self->rank != plan->sleeper) {
+        const uint64_t start_ms = rank_now_ms();
+
+        RANK_CHECK(swap_run(&swap) == LNT_ERR_PEER_LOST && lnt_last_error()->peer == plan->sleeper);
+        RANK_CHECK(rank_now_ms() - start_ms < plan->timeout_ms / 2);
+    }
+    swap_destroy(&swap);
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(leaves_too_early)
+{
+    stop_plan_t plan = {
+        .timeout_ms = 20000, .sleeper = (uint32_t)test_random_below(N_RANKS), .thread = (_i == 0) ? LNT_ON : LNT_OFF};
+
+    ck_assert_uint_eq(fork_ranks(N_RANKS, leaver_body, &plan, DEADLINE_MS, NULL), 0);
+}
+END_TEST
+
 /* ---- a chain: rank r waits for r + 1, which waits in its turn ---- */
 
 /* Frame 0 comes from the rank above and is sent on to the one below. */
@@ -287,6 +320,7 @@ int main(void)
     tcase_add_loop_test(tcase, busy_for_a_moment, 0, 2);
     tcase_add_loop_test(tcase, busy_for_too_long, 0, 2);
     tcase_add_test(tcase, stall_is_told);
+    tcase_add_loop_test(tcase, leaves_too_early, 0, 2);
     tcase_add_test(tcase, chain_blames_its_end);
     tcase_add_test(tcase, all_suspended);
     suite_add_tcase(suite, tcase);
