@@ -32,9 +32,9 @@ extern "C" {
 
 typedef struct lnt_plan_params {
     size_t   struct_size;
-    uint64_t bucket_bytes;  /* f32 bytes per bucket; 0: LINNET_BUCKET_BYTES (4 MiB). Never changes results */
+    uint64_t bucket_bytes;  /* f32 bytes per bucket; 0: LINNET_BUCKET_BYTES (25 MiB). Never changes results */
     uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB). Never changes results */
-    uint32_t max_skips;     /* this many skipped steps in a row give LNT_ERR_DIVERGED; 0: LINNET_MAX_SKIPS (50) */
+    uint32_t max_skips;     /* this many skipped steps in a row give LNT_ERR_DIVERGED; 0: LINNET_MAX_SKIPS (20) */
     bool     accumulate;    /* reserve an f32 accumulator so that lnt_plan_accumulate can be used */
 } lnt_plan_params_t;
 
