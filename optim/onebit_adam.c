@@ -229,6 +229,7 @@ static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
     return n_dead;
 }
 
+/* The last error of the thread says why a freeze is refused. */
 static lnt_status_t check_variance(const lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
@@ -239,7 +240,7 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
                             "the freeze is refused: exp_avg_sq of tensor %u, element %llu is not finite", t,
                             (unsigned long long)i);
             lnt_error_mutable()->tensor = t;
-            return LNT_ERR_NONFINITE;
+            return LNT_FREEZE_REFUSED;
         }
     }
     return LNT_OK;
@@ -309,16 +310,17 @@ static lnt_status_t freeze(lnt_optim_t *optim)
     uint64_t n_dead = 0;
     double dropped = 0;
 
-    LNT_TRY(check_variance(optim));
+    if (check_variance(optim) != LNT_OK) return LNT_FREEZE_REFUSED;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (!in_lane(optim, t)) n_dead += freeze_tensor(optim, t);
     }
     optim->dead_share = optim->n_elems != 0 ? (double)n_dead / (double)optim->n_elems : 0;
     if (optim->dead_share > optim->options.max_dead_share) {
-        return lnt_error(
+        (void)lnt_error(
             LNT_ERR_DEAD_SHARE, "freeze later, mark the group non_freeze, or raise max_dead_share",
             "the freeze after step %llu is refused: %.1f %% of all elements have no variance, %.1f %% are allowed",
             (unsigned long long)optim->step, 100 * optim->dead_share, 100 * optim->options.max_dead_share);
+        return LNT_FREEZE_REFUSED;
     }
     for (uint32_t t = 0; t < optim->n_tensors; t++)
         LNT_TRY(retire_dead(optim, t));

@@ -39,6 +39,14 @@ static const lnt_optim_row_t *find_row(const char *name)
     return NULL;
 }
 
+/* The caller's header may have a larger lnt_group_t. */
+static const lnt_group_t *group_at(const lnt_optim_params_t *params, uint32_t number)
+{
+    const uint8_t *first = (const uint8_t *)params->groups;
+
+    return (const lnt_group_t *)(const void *)(first + number * params->groups->struct_size);
+}
+
 static lnt_status_t copy_groups(lnt_optim_t *optim, const lnt_optim_params_t *params)
 {
     lnt_group_t defaults;
@@ -47,11 +55,12 @@ static lnt_status_t copy_groups(lnt_optim_t *optim, const lnt_optim_params_t *pa
     optim->n_groups = params->groups != NULL ? params->n_groups : 1;
     LNT_CHECK_ARG(optim->n_groups != 0);
     for (uint32_t g = 0; params->groups != NULL && g < params->n_groups; g++)
-        LNT_TRY(check_group(g, &params->groups[g]));
+        LNT_TRY(check_group(g, group_at(params, g)));
     optim->groups = lnt_plan_alloc(optim->n_groups * sizeof(*optim->groups), "optimizer groups");
     if (optim->groups == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t g = 0; g < optim->n_groups; g++) {
-        optim->groups[g].values = params->groups != NULL ? params->groups[g] : defaults;
+        optim->groups[g].values = params->groups != NULL ? *group_at(params, g) : defaults;
+        optim->groups[g].values.struct_size = sizeof(lnt_group_t);
         optim->groups[g].power1 = optim->groups[g].power2 = 1.0;
     }
     return LNT_OK;
@@ -78,6 +87,16 @@ static lnt_status_t list_tensors(lnt_optim_t *optim)
         optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     }
     return LNT_OK;
+}
+
+static lnt_status_t allocate_votes(lnt_optim_t *optim)
+{
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+
+    LNT_TRY(lnt_comm_get_info(lnt_plan_comm(optim->plan), &info));
+    optim->votes = lnt_plan_alloc(info.n_ranks * sizeof(*optim->votes), "votes of an import");
+    optim->error_bytes = lnt_plan_alloc(info.n_ranks * sizeof(*optim->error_bytes), "lengths of saved errors");
+    return optim->votes != NULL && optim->error_bytes != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
 static lnt_status_t allocate_state(lnt_optim_t *optim)
@@ -108,6 +127,8 @@ static void free_optim(lnt_optim_t *optim)
     lnt_plan_free(optim->denominator);
     lnt_plan_free(optim->dead);
     lnt_plan_free(optim->scratch);
+    lnt_plan_free(optim->votes);
+    lnt_plan_free(optim->error_bytes);
     lnt_plan_free(optim);
 }
 
@@ -123,6 +144,7 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     if (optim->row->check != NULL) LNT_TRY(optim->row->check(&optim->options));
     LNT_TRY(copy_groups(optim, params));
     LNT_TRY(list_tensors(optim));
+    LNT_TRY(allocate_votes(optim));
     LNT_TRY(allocate_state(optim));
     return optim->row->add_programs(optim);
 }
@@ -185,6 +207,7 @@ lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_g
                          group);
     }
     optim->groups[group].values = *values;
+    optim->groups[group].values.struct_size = sizeof(*values);
     return LNT_OK;
 }
 

@@ -54,8 +54,10 @@ typedef struct lnt_optim_row {
     bool freezes;                  /* keeps denominators and a mask of dead coordinates */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
-    lnt_status_t (*committed)(lnt_optim_t *optim); /* after a committed step; NULL: nothing */
-    lnt_status_t (*restored)(lnt_optim_t *optim);  /* after an import; NULL: nothing */
+    /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED; must not need the communicator.
+     * NULL: nothing. */
+    lnt_status_t (*committed)(lnt_optim_t *optim);
+    lnt_status_t (*restored)(lnt_optim_t *optim); /* after an import; the same holds */
 } lnt_optim_row_t;
 
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unknown */
@@ -73,6 +75,12 @@ typedef struct lnt_optim_group {
     lnt_adam_consts_t k;             /* of this step */
 } lnt_optim_group_t;
 
+/* What every rank tells in a vote of an import: status, hash of what must be equal, bytes of its errors section. */
+typedef struct lnt_state_vote {
+    int64_t status;
+    uint64_t common, error_bytes;
+} lnt_state_vote_t;
+
 struct lnt_optim {
     lnt_plan_t *plan;
     const lnt_optim_row_t *row;
@@ -85,9 +93,11 @@ struct lnt_optim {
     uint64_t room;    /* elements in the arrays below, gaps included */
 
     float *m, *v;
-    float *denominator; /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
-    uint8_t *dead;      /* 1 = dead; NULL unless row->freezes */
-    float *scratch;     /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    float *denominator;      /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
+    uint8_t *dead;           /* 1 = dead; NULL unless row->freezes */
+    float *scratch;          /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    lnt_state_vote_t *votes; /* [n_ranks] here and next: an import votes even when memory has run out */
+    uint64_t *error_bytes;
 
     uint32_t norm_block; /* grid of partial sums */
     uint32_t read_block; /* grid on which the gradient program can be read */

@@ -58,14 +58,14 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     lnt_step_params_t params = {.struct_size = sizeof(params)};
 
     LNT_CHECK_ARG(optim != NULL);
-    prepare_groups(optim);
-    optim->clipped = false;
-    optim->next_norm = 0;
     params.programs = lnt_optim_current_phase(optim)->programs;
     params.loss_scale = optim->loss_scale;
     params.micro_steps = optim->micro_steps;
     params.hyper_hash = hyper_hash(optim);
-    LNT_TRY(lnt_plan_begin(optim->plan, &params));
+    LNT_TRY(lnt_plan_begin(optim->plan, &params)); /* refuses a step inside a step, whose constants are in use */
+    prepare_groups(optim);
+    optim->clipped = false;
+    optim->next_norm = 0;
     optim->in_step = true;
     return LNT_OK;
 }
@@ -74,6 +74,18 @@ lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const v
 {
     LNT_CHECK_ARG(optim != NULL);
     return lnt_plan_tensor_ready(optim->plan, tensor, grad, stream);
+}
+
+lnt_status_t lnt_optim_accumulate(lnt_optim_t *optim, uint32_t tensor, const void *grad)
+{
+    LNT_CHECK_ARG(optim != NULL);
+    return lnt_plan_accumulate(optim->plan, tensor, grad);
+}
+
+lnt_status_t lnt_optim_veto(lnt_optim_t *optim)
+{
+    LNT_CHECK_ARG(optim != NULL);
+    return lnt_plan_veto(optim->plan);
 }
 
 /* For experiments: forget errors after the commit. */

@@ -8,24 +8,18 @@
 
 #include "state_format.h"
 
-/* What every rank tells in a vote: status, hash of what must be equal, bytes of its errors section. */
-typedef struct vote {
-    int64_t status;
-    uint64_t common, error_bytes;
-} vote_t;
-
 typedef struct import {
     lnt_optim_t *optim;
     lnt_comm_t *comm;
     uint32_t n_ranks;
     lnt_state_blob_t blob;
-    vote_t *votes;         /* [n_ranks] */
-    uint64_t *error_bytes; /* [n_ranks] */
-    uint32_t programs;     /* whose errors the blob holds */
+    lnt_state_vote_t *votes; /* [n_ranks] */
+    uint64_t *error_bytes;   /* [n_ranks] */
+    uint32_t programs;       /* whose errors the blob holds */
     lnt_state_errors_t errors;
 } import_t;
 
-static lnt_status_t take_vote(import_t *import, vote_t mine)
+static lnt_status_t take_vote(import_t *import, lnt_state_vote_t mine)
 {
     LNT_TRY(lnt_allgather(import->comm, &mine, import->votes, sizeof(mine) / sizeof(float), LNT_F32, NULL));
     if (mine.status < 0) return (lnt_status_t)mine.status;
@@ -62,10 +56,12 @@ static lnt_status_t check_common(const import_t *import)
     return LNT_OK;
 }
 
-static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, vote_t *mine)
+static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, lnt_state_vote_t *mine)
 {
     lnt_phase_stats_t stats = {.compression = import->optim->options.compression};
 
+    if (bytes == NULL)
+        return lnt_error(LNT_ERR_INVALID_ARG, "give every rank the blob it saved", "lnt_optim_state_import: no blob");
     LNT_TRY(lnt_state_parse(bytes, n, &import->blob));
     LNT_TRY(lnt_state_check(import->optim, &import->blob));
     stats.committed = import->blob.header.step;
@@ -132,16 +128,16 @@ static lnt_status_t gather_errors(import_t *import)
         if (import->error_bytes[r] > longest) longest = import->error_bytes[r];
     }
     status = lnt_state_errors_measure(import->optim, &import->errors, longest);
-    LNT_TRY(take_vote(import, (vote_t){.status = status}));
+    LNT_TRY(take_vote(import, (lnt_state_vote_t){.status = status}));
     status = lnt_state_errors_collect(import->optim, &import->errors, import->programs,
                                       import->blob.payload[LNT_STATE_ERRORS], import->error_bytes);
     if (status == LNT_OK) status = lnt_state_errors_check(&import->errors, import->programs);
-    return take_vote(import, (vote_t){.status = status});
+    return take_vote(import, (lnt_state_vote_t){.status = status});
 }
 
 static lnt_status_t run_import(import_t *import, const void *blob, uint64_t bytes)
 {
-    vote_t mine = {.status = LNT_OK};
+    lnt_state_vote_t mine = {.status = LNT_OK};
 
     mine.status = read_blob(import, blob, bytes, &mine);
     LNT_TRY(take_vote(import, mine));
@@ -156,17 +152,15 @@ lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
     lnt_status_t status;
 
-    LNT_CHECK_ARG(optim != NULL && blob != NULL);
-    if (optim->in_step)
+    LNT_CHECK_ARG(optim != NULL);
+    if (optim->in_step) /* the other ranks learn it from the frames, whose sequences do not fit */
         return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is loaded between steps");
     import.comm = lnt_plan_comm(optim->plan);
     LNT_TRY(lnt_comm_get_info(import.comm, &info));
     import.n_ranks = info.n_ranks;
-    import.votes = lnt_plan_alloc(info.n_ranks * sizeof(*import.votes), "votes");
-    import.error_bytes = lnt_plan_alloc(info.n_ranks * sizeof(*import.error_bytes), "lengths");
-    status = import.votes != NULL && import.error_bytes != NULL ? run_import(&import, blob, bytes) : LNT_ERR_NO_MEMORY;
+    import.votes = optim->votes;
+    import.error_bytes = optim->error_bytes;
+    status = run_import(&import, blob, bytes);
     lnt_state_errors_release(&import.errors);
-    lnt_plan_free(import.votes);
-    lnt_plan_free(import.error_bytes);
     return status;
 }

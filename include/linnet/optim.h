@@ -59,11 +59,16 @@ LNT_API lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t grou
 /* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are divided out. */
 LNT_API lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps);
 
+/* lnt_plan_accumulate and lnt_plan_veto of the plan below. */
+LNT_API lnt_status_t lnt_optim_accumulate(lnt_optim_t *optim, uint32_t tensor, const void *grad);
+LNT_API lnt_status_t lnt_optim_veto(lnt_optim_t *optim);
+
 LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
 /* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO: nothing changed
- * but the skip counters. LNT_ERR_DIVERGED after max_skips skips in a row. LNT_ERR_DEAD_SHARE, LNT_ERR_NONFINITE: the step is done
- * but the freeze was refused (docs/optimizers.md). Group -40: the communicator failed; a rank that returns such an error has not committed the step. */
+ * but the skip counters. LNT_ERR_DIVERGED after max_skips skips in a row. LNT_FREEZE_REFUSED: the step is
+ * committed, but the freeze that was due is refused, now and after every step until it succeeds; lnt_last_error()->status says
+ * why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the communicator failed; a rank that returns such an error has not committed the step. */
 LNT_API lnt_status_t lnt_optim_end(lnt_optim_t *optim);
 /* All three at once; grads has one pointer per tensor, NULL entries are zeros. */
 LNT_API lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads);

@@ -13,7 +13,7 @@
  *   open      yes         ->idle  usage  usage       usage         usage usage  usage        yes
  *   idle      usage       usage   ->step yes         usage         usage usage  yes          yes
  *   step      usage       usage   usage  usage       yes           yes   ->idle usage        only if the comm failed
- *   failed    every call returns the communicator's error; destroy is legal
+ *   failed    every call returns the communicator's error, but `end` commits if all frames came; destroy is legal
  *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) A failure of the communicator leads to failed; every other error
  *   leaves the state as it was, except in `end`, which always leads to idle. LNT_ERR_MISMATCH from commit and check_params is no failure:
  *   mend what differs and call again. State can be saved after a failure (lnt_optim_state_export).
@@ -96,8 +96,9 @@ typedef struct lnt_plan_info {
     size_t   struct_size;
     uint64_t n_elems;
     uint32_t n_tensors, n_buckets, n_programs;
-    uint64_t layout_hash; /* of what fixes the numerics: names, counts, dtypes, groups, programs, world, nodes */
-    uint64_t plan_hash;   /* of buckets and segments too; carried in every frame */
+    uint64_t layout_hash; /* of tensors (names, counts, dtypes, groups) and exchange programs */
+    uint64_t plan_hash;   /* of world, nodes, buckets and segments too; carried in every frame */
+    uint64_t model_hash;  /* of tensors alone */
 } lnt_plan_info_t;
 LNT_API lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p);
 

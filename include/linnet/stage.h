@@ -13,7 +13,7 @@
  * mean over nodes, server error and coding again (Tang et al. 2021, Algorithm 1; docs/architecture.md).
  *
  * Functions are called by the executor on *spans*, pieces of one tensor. A span begins at a block border of the
- * program's grid and is at most LNT_SPAN_MAX elements long. produce_* run on the progress thread, overlapping with
+ * program's grid and is at most LNT_SPAN_MAX elements long. produce_* run on library threads, several at once on different elements, overlapping with
  * the caller; consume runs inside lnt_plan_end on the caller's thread. A function is never called twice at once for the same elements.
  * produce_* must not change anything consume or a later step reads: the step may be skipped.
  */
@@ -57,6 +57,7 @@ typedef struct lnt_program_params {
     const uint8_t     *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
     bool               packed; /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones) */
     bool               feeds_v; /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
+    bool               unscaled; /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
     lnt_stage_t        stage;
 } lnt_program_params_t;
 
@@ -65,19 +66,20 @@ LNT_API lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_pa
 
 typedef struct lnt_step_params {
     size_t   struct_size;
-    uint32_t programs;    /* bit p = program p runs. Programs of one step must not share elements */
+    uint32_t programs;    /* bit p = program p runs; 0: nothing is exchanged. Programs of one step must not share elements */
     double   clip;        /* factor on the gradients, 0 means 1 */
     double   loss_scale;  /* gradients are divided by it, 0 means 1 */
     uint32_t micro_steps; /* gradients are divided by it, 0 means 1 */
-    uint32_t hyper_hash;  /* of the step's hyper-parameters; compared between ranks in every frame */
-} lnt_step_params_t;
+    uint32_t hyper_hash;  /* of the step's hyper-parameters */
+} lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in every frame */
 
 /* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an open plan removes
  * its programs; a committed plan cannot run steps afterwards. */
 LNT_API lnt_status_t lnt_plan_attach(lnt_plan_t *plan);
 LNT_API void         lnt_plan_detach(lnt_plan_t *plan);
 
-/* Begins a transaction. */
+/* Begins a transaction. On a plan with an optimizer, lnt_plan_begin, lnt_plan_end, lnt_plan_set_live and
+ * lnt_plan_drop_errors are the optimizer's to call. */
 LNT_API lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params);
 
 /* Waits for the exchange, votes, and commits or skips. LNT_OK, LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO or an error. */
@@ -88,11 +90,11 @@ LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
 LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
                                    float *out);
 
-/* Idle: which elements of a tensor take part in a sign program; one byte per element, NULL: all. Not for packed
- * programs. Elements that leave have their errors set to +0. */
+/* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1, NULL: all.
+ * Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
 LNT_API lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live);
 
-/* Idle: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of squares of what this rank
+/* Idle, also after a failure: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of squares of what this rank
  * held. */
 LNT_API lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p);
 
@@ -111,7 +113,8 @@ LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_e
 /* Bytes this rank sends for one step of these programs. After commit. */
 LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p, uint64_t *inter_p);
 
-/* The transaction number frames carry; saved and restored by optimizers. */
+/* The number the frames of the next transaction will carry. It counts all collectives of the communicator from its creation and is no part of
+ * saved state. */
 LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
 
 /* What was registered. name is valid until the plan is destroyed. */

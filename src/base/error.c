@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "log.h"
 
@@ -21,6 +22,7 @@ static const status_row_t status_texts[] = {
     {LNT_SKIPPED_NONFINITE, "step skipped on all ranks: a value is not finite"},
     {LNT_SKIPPED_VETO, "step skipped on all ranks: a rank vetoed it"},
     {LNT_COMPRESSION_DISABLED, "the exchange ran uncompressed"},
+    {LNT_FREEZE_REFUSED, "step committed, freeze refused"},
     {LNT_ERR_INVALID_ARG, "invalid argument"},
     {LNT_ERR_INVALID_USAGE, "call not legal in this state"},
     {LNT_ERR_UNSUPPORTED, "not supported"},
@@ -105,4 +107,24 @@ lnt_error_info_t *lnt_error_mutable(void)
 const lnt_error_info_t *lnt_last_error(void)
 {
     return &last_error;
+}
+
+enum { STRUCT_GROWTH_MAX = 1024 }; /* more than that is a field nobody set */
+
+lnt_status_t lnt_check_struct(const char *function, const void *params, size_t known)
+{
+    const uint8_t *bytes = params;
+    size_t size;
+
+    memcpy(&size, bytes, sizeof(size));
+    if (size < known || size - known > STRUCT_GROWTH_MAX) {
+        return lnt_error(LNT_ERR_VERSION, "set struct_size = sizeof(the struct) and rebuild with this header",
+                         "%s: struct_size is %zu, this library knows %zu", function, size, known);
+    }
+    for (size_t i = known; i < size; i++) {
+        if (bytes[i] == 0) continue;
+        return lnt_error(LNT_ERR_VERSION, "leave fields this library does not know zero, or use a newer library",
+                         "%s: byte %zu of a struct of %zu is set, this library knows %zu", function, i, size, known);
+    }
+    return LNT_OK;
 }

@@ -41,14 +41,9 @@ lnt_error_info_t *lnt_error_mutable(void);
                              "%s: condition %s does not hold", __func__, #_condition);                                 \
     } while (0)
 
-/* Params structs: NULL or a struct_size smaller than what the oldest header had is an error; larger ones (a newer
- * header) are accepted as far as we know them. */
-#define LNT_CHECK_STRUCT(_params)                                                                                      \
-    do {                                                                                                               \
-        if ((_params)->struct_size != sizeof(*(_params)))                                                              \
-            return lnt_error(LNT_ERR_VERSION, "set struct_size = sizeof(the struct) and rebuild with this header",     \
-                             "%s: struct_size is %zu, this library knows %zu", __func__, (_params)->struct_size,       \
-                             sizeof(*(_params)));                                                                      \
-    } while (0)
+/* Structs that begin with struct_size. The caller's may be larger (a newer header) if all that this library does not
+ * know is zero; LNT_ERR_VERSION else. A field added here must go with the size of the version before it. */
+lnt_status_t lnt_check_struct(const char *function, const void *params, size_t known);
+#define LNT_CHECK_STRUCT(_params) LNT_TRY(lnt_check_struct(__func__, (_params), sizeof(*(_params))))
 
 #endif

@@ -47,14 +47,17 @@ void lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t co
     }
 }
 
-const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos)
+const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count)
 {
-    uint64_t block = lnt_grid_block(&exchange->grid, pos);
+    const lnt_grid_t *grid = &exchange->grid;
+    uint64_t first = lnt_grid_block(grid, pos);
 
-    if (!exchange->any_dead || block == exchange->grid.n_blocks || !exchange->dead_block[block]) {
-        return NULL;
+    for (uint64_t b = first; exchange->any_dead && b < grid->n_blocks && lnt_grid_pos(grid, b) < pos + count; b++) {
+        if (exchange->dead_block[b]) {
+            return exchange->mask + lnt_layout_mask_offset(grid, first);
+        }
     }
-    return exchange->mask + lnt_layout_mask_offset(&exchange->grid, block);
+    return NULL;
 }
 
 const uint8_t *lnt_exchange_active(const lnt_exchange_t *exchange)

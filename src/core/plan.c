@@ -225,6 +225,7 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
     }
     program.packed = params->packed;
     program.feeds_v = params->feeds_v;
+    program.unscaled = params->unscaled;
     program.stage = params->stage;
     program.name = lnt_strdup(params->name, "program name");
     if (program.name == NULL) return LNT_ERR_NO_MEMORY;
@@ -285,6 +286,7 @@ lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p)
                                 .n_tensors = plan->n_tensors,
                                 .n_buckets = plan->n_buckets,
                                 .n_programs = plan->n_programs,
+                                .model_hash = plan->model_hash,
                                 .layout_hash = plan->layout_hash,
                                 .plan_hash = plan->plan_hash};
     return LNT_OK;

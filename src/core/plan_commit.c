@@ -47,7 +47,8 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_text(hash, program->name);
         hash = lnt_hash64_text(hash, program->codec.row->name);
         hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
-        hash = lnt_hash64_u64(hash, (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
+        hash = lnt_hash64_u64(hash, (uint64_t)program->unscaled << 2 | (uint64_t)program->packed << 1 |
+                                        (uint64_t)program->feeds_v);
         for (uint32_t t = 0; t < plan->n_tensors; t++)
             hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
     }
@@ -100,12 +101,13 @@ static lnt_status_t compare_layout(lnt_plan_t *plan)
 static void set_hashes(lnt_plan_t *plan)
 {
     const lnt_topo_t *topo = plan->comm->topo;
-    uint64_t hash = lnt_hash64_u64(hash_tensors(plan, plan->n_tensors), hash_programs(plan, plan->n_programs));
+    uint64_t hash;
 
-    hash = lnt_hash64_u64(hash, topo->n_ranks);
+    plan->model_hash = hash_tensors(plan, plan->n_tensors);
+    plan->layout_hash = lnt_hash64_u64(plan->model_hash, hash_programs(plan, plan->n_programs));
+    hash = lnt_hash64_u64(plan->layout_hash, topo->n_ranks);
     for (uint32_t r = 0; r < topo->n_ranks; r++)
         hash = lnt_hash64_u64(hash, topo->node_of[r]);
-    plan->layout_hash = hash;
     plan->plan_hash = lnt_hash64_u64(hash, hash_sizes(plan, 2));
 }
 

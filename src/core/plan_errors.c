@@ -1,5 +1,7 @@
 /* Error feedback of a plan seen from outside: extents for saving and loading, dropping, dead coordinates; and byte
  * counts. */
+#include <string.h>
+
 #include "plan_impl.h"
 
 /* Piece `index` of one owned range; *index counts down over ranges. True when it lies here. */
@@ -49,8 +51,8 @@ lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dr
 {
     double total = 0;
 
-    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ERRORS));
-    LNT_CHECK_ARG(program < plan->n_programs);
+    LNT_CHECK_ARG(plan != NULL && program < plan->n_programs);
+    LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_ERRORS));
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         double sum = 0;
         if (plan->buckets[b].exchange[program] == NULL) continue;
@@ -61,10 +63,24 @@ lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dr
     return LNT_OK;
 }
 
+/* Ranks whose masks differ would decode the same bytes differently, so the masks are part of every step's hash. */
+static void note_live(lnt_plan_t *plan, uint32_t program, uint32_t number, const uint8_t *live)
+{
+    lnt_plan_tensor_t *tensor = &plan->tensors[number];
+    uint64_t count = tensor->params.count, hash = 0;
+
+    if (live != NULL && count != 0 && memchr(live, 0, count) != NULL)
+        hash = lnt_hash64(lnt_hash64_u64(program, number), live, count);
+    plan->live_hash ^= tensor->live_hash[program] ^ hash;
+    tensor->live_hash[program] = hash;
+}
+
 lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live)
 {
-    LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_ERRORS));
-    LNT_CHECK_ARG(program < plan->n_programs && tensor < plan->n_tensors && !plan->programs[program].packed);
+    LNT_CHECK_ARG(plan != NULL && program < plan->n_programs && tensor < plan->n_tensors);
+    LNT_CHECK_ARG(!plan->programs[program].packed);
+    LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_ERRORS));
+    note_live(plan, program, tensor, live);
     for (uint32_t b = plan->tensors[tensor].first_bucket; b < plan->tensors[tensor].end_bucket; b++) {
         const lnt_plan_bucket_t *bucket = &plan->buckets[b];
         if (bucket->exchange[program] == NULL) continue;

@@ -33,10 +33,11 @@ typedef struct lnt_plan_tensor {
     float *master;              /* params.param itself for f32 */
     uint64_t base;              /* first element in the concatenation of all tensors */
     uint32_t first_bucket, end_bucket;
-    bool accumulated;       /* the accumulator holds something for the next step */
-    bool travels;           /* takes part in this step and is not empty */
-    uint64_t hash;          /* scratch of lnt_plan_check_params */
-    _Atomic uint32_t ready; /* in this step */
+    bool accumulated;                     /* the accumulator holds something for the next step */
+    bool travels;                         /* takes part in this step and is not empty */
+    uint64_t hash;                        /* scratch of lnt_plan_check_params */
+    uint64_t live_hash[LNT_PROGRAMS_MAX]; /* of the mask of live elements, 0: all live */
+    _Atomic uint32_t ready;               /* in this step */
 } lnt_plan_tensor_t;
 
 typedef struct lnt_plan_program {
@@ -44,7 +45,7 @@ typedef struct lnt_plan_program {
     uint8_t *member; /* [n_tensors], or NULL: all */
     lnt_codec_t codec;
     lnt_stage_t stage;
-    bool packed, feeds_v;
+    bool packed, feeds_v, unscaled;
 } lnt_plan_program_t;
 
 typedef struct lnt_plan_bucket {
@@ -52,7 +53,7 @@ typedef struct lnt_plan_bucket {
     size_t n_extents;
     lnt_exchange_t *exchange[LNT_PROGRAMS_MAX]; /* NULL where no member lies in this bucket */
     uint32_t first_graph, end_graph;            /* in the job's list of this step */
-    _Atomic uint32_t waiting;                   /* extents whose tensor is not ready yet */
+    _Atomic uint32_t waiting;                   /* extents that travel in this step and are not ready yet */
 } lnt_plan_bucket_t;
 
 enum { LNT_PLAN_NOTE_BYTES = 192 };
@@ -72,7 +73,8 @@ struct lnt_plan {
     lnt_plan_program_t programs[LNT_PROGRAMS_MAX];
     uint32_t n_programs;
 
-    uint64_t layout_hash, plan_hash;
+    uint64_t model_hash, layout_hash, plan_hash;
+    uint64_t live_hash; /* of all masks: must be equal on all ranks in every step */
     lnt_plan_bucket_t *buckets;
     uint32_t n_buckets, buckets_room;
     lnt_source_t *sources; /* [n_tensors] */
@@ -95,7 +97,7 @@ struct lnt_plan {
 };
 
 /* Entry check: the communicator's, then the state table (alone: for local calls that must work after a failure, so that
- * state can be saved). */
+ * state can be saved and a committed step can be finished). */
 lnt_status_t lnt_plan_check_state(const lnt_plan_t *plan, lnt_plan_call_t call);
 lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call);
 

@@ -16,7 +16,7 @@ static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *
 {
     LNT_CHECK_ARG(params != NULL);
     LNT_CHECK_STRUCT(params);
-    LNT_CHECK_ARG(params->programs != 0 && params->programs >> plan->n_programs == 0);
+    LNT_CHECK_ARG(params->programs >> plan->n_programs == 0);
     LNT_CHECK_ARG(params->clip >= 0 && params->loss_scale >= 0);
     if (plan->orphaned)
         return lnt_error(LNT_ERR_INVALID_USAGE, "make a new plan", "the optimizer of this plan is gone");
@@ -41,16 +41,26 @@ static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
 }
 
 /* The one factor, evaluated from the left in f64, rounded once. */
-static float step_factor(const lnt_plan_t *plan, const lnt_step_params_t *params)
+static float step_factor(const lnt_plan_t *plan, const lnt_plan_program_t *program, const lnt_step_params_t *params)
 {
     double clip = params->clip != 0 ? params->clip : 1.0,
            loss_scale = params->loss_scale != 0 ? params->loss_scale : 1.0;
     double micro_steps = params->micro_steps != 0 ? params->micro_steps : 1;
+    double share = (double)plan->comm->topo->n_nodes / plan->comm->n_ranks;
 
-    return (float)((double)plan->comm->topo->n_nodes / plan->comm->n_ranks * clip / loss_scale / micro_steps);
+    return program->unscaled ? (float)share : (float)(share * clip / loss_scale / micro_steps);
 }
 
-static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
+static uint32_t count_travelling(const lnt_plan_t *plan, const lnt_plan_bucket_t *bucket)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < bucket->n_extents; i++)
+        n += plan->tensors[bucket->extents[i].tensor].travels;
+    return n;
+}
+
+static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
     float server_factor = (float)(1.0 / plan->comm->topo->n_nodes);
     uint32_t n_graphs = 0;
@@ -60,14 +70,25 @@ static void list_graphs(lnt_plan_t *plan, uint32_t programs, float factor)
         bucket->first_graph = n_graphs;
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = bucket->exchange[p];
-            if ((programs >> p & 1u) == 0 || exchange == NULL) continue;
-            lnt_exchange_prepare(exchange, factor, server_factor);
+            if ((params->programs >> p & 1u) == 0 || exchange == NULL) continue;
+            lnt_exchange_prepare(exchange, step_factor(plan, &plan->programs[p], params), server_factor);
             plan->graphs[n_graphs++] = lnt_exchange_graph(exchange);
         }
         bucket->end_graph = n_graphs;
-        atomic_store_explicit(&bucket->waiting, (uint32_t)bucket->n_extents, memory_order_relaxed);
+        atomic_store_explicit(&bucket->waiting, count_travelling(plan, bucket), memory_order_relaxed);
     }
     plan->job.n_graphs = n_graphs;
+}
+
+/* All of a step that must be equal on all ranks and is not in the plan hash. */
+static uint32_t hash_step(const lnt_plan_t *plan, const lnt_step_params_t *params)
+{
+    const double factors[2] = {params->clip != 0 ? params->clip : 1, params->loss_scale != 0 ? params->loss_scale : 1};
+    uint64_t hash = lnt_hash64_u64(plan->live_hash, (uint64_t)params->hyper_hash << 32 | params->programs);
+
+    hash =
+        lnt_hash64_u64(lnt_hash64(hash, factors, sizeof(factors)), params->micro_steps != 0 ? params->micro_steps : 1);
+    return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* LINNET_CHECK_EVERY: before a step, since after it a refusal would come too late. Counts commits, so all ranks do it
@@ -97,7 +118,7 @@ lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
         unready += tensor->travels;
         atomic_store_explicit(&tensor->ready, 0, memory_order_relaxed);
     }
-    list_graphs(plan, params->programs, step_factor(plan, params));
+    list_graphs(plan, params);
     atomic_store_explicit(&plan->unready, unready, memory_order_relaxed);
     plan->step_programs = params->programs;
     job = &plan->job;
@@ -105,7 +126,7 @@ lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
     job->ready = plan->ready;
     job->sequence = plan->comm->sequence++;
     job->layout_hash = plan->plan_hash;
-    job->hyper_hash = params->hyper_hash;
+    job->hyper_hash = hash_step(plan, params);
     job->flags = 0;
     job->status = LNT_OK;
     atomic_store_explicit(&job->raised, 0, memory_order_relaxed);
@@ -130,10 +151,9 @@ static void make_ready(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
     const lnt_plan_tensor_t *tensor = &plan->tensors[number];
 
-    if (tensor->params.count == 0) return;
+    if (!tensor->travels) return;
     plan->sources[number].values = grad;
-    if (tensor->travels &&
-        (atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
+    if ((atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
         atomic_store_explicit(&plan->job.raised, LNT_FRAME_VETO, memory_order_release);
     }
     count_down(plan, tensor);
@@ -212,7 +232,7 @@ static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket,
             lnt_run_t run = lnt_layout_run(grid, pos, end);
             lnt_span_t span = {.tensor = run.tensor, .bucket = bucket, .offset = run.offset, .count = run.count};
             stage->consume(stage->arg, &span, plan->scratch + (pos - begin),
-                           plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos));
+                           plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos, run.count));
             pos += run.count;
         }
         block = piece.end;
@@ -272,14 +292,6 @@ static lnt_status_t wait_frames(lnt_plan_t *plan)
     return status;
 }
 
-/* The communicator failed before `end` was called: its jobs are over or about to be, and so is the step. */
-static lnt_status_t abandon(lnt_plan_t *plan, lnt_status_t status)
-{
-    if (plan->job.n_graphs != 0) (void)lnt_comm_wait_job(plan->comm, &plan->job);
-    plan->state = LNT_PLAN_IDLE;
-    return status;
-}
-
 lnt_status_t lnt_plan_end(lnt_plan_t *plan)
 {
     lnt_status_t status;
@@ -288,7 +300,7 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_END));
     status = lnt_comm_enter(plan->comm);
     if (status == LNT_ERR_INVALID_USAGE) return status; /* a forked child */
-    if (status < 0) return abandon(plan, status);
+    /* A failed communicator has ended its jobs, but who has all frames commits: others may have done so before. */
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         if (atomic_exchange_explicit(&plan->tensors[t].ready, 1, memory_order_relaxed) == 0) make_ready(plan, t, NULL);
     }
@@ -296,7 +308,7 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     plan->state = LNT_PLAN_IDLE;
     if (status < 0) return status;
     for (uint32_t t = 0; t < plan->n_tensors; t++)
-        plan->tensors[t].accumulated = false;
+        plan->tensors[t].accumulated &= !plan->tensors[t].travels;
     plan->stats.transactions++;
     if ((plan->job.flags & LNT_FRAME_VETO) != 0) return skip(plan, LNT_SKIPPED_VETO);
     if ((plan->job.flags & LNT_FRAME_POISONED) != 0) return skip(plan, LNT_SKIPPED_NONFINITE);

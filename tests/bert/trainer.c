@@ -66,10 +66,10 @@ static bool compute(bert_trainer_t *t)
     return bert_model_backward(t->model, t->batch, tensor_ready, t);
 }
 
-/* Statuses after which training goes on. DEAD_SHARE and NONFINITE: the step is done, the freeze has been refused. */
+/* Training goes on after skips and refused freezes. */
 static bool goes_on(lnt_status_t status)
 {
-    return (status >= LNT_OK) || (status == LNT_ERR_DEAD_SHARE) || (status == LNT_ERR_NONFINITE);
+    return status >= LNT_OK;
 }
 
 static bool end_step(bert_trainer_t *t, bert_step_record_t *record)

@@ -464,7 +464,7 @@ static void check_masks(const bucket_t *bucket, uint32_t rank)
 
     ck_assert(any == (active != NULL));
     for (uint32_t k = 0; k < o->n_blocks; k++) {
-        const uint8_t *bits = lnt_exchange_live(bucket->exchange[rank], o->pos[k]);
+        const uint8_t *bits = lnt_exchange_live(bucket->exchange[rank], o->pos[k], o->len[k]);
 
         ck_assert((bits != NULL) == (memchr(bucket->live + o->pos[k], 0, o->len[k]) != NULL));
         ck_assert(active == NULL || active[k] == o->active[k]);
