@@ -6,8 +6,8 @@
 #include <stdalign.h>
 #include <string.h>
 
-#include "bf16_math.h"
 #include "block_ref.h"
+#include "float_bits.h"
 
 enum { STRIP = LNT_PAD };
 
@@ -33,26 +33,6 @@ static bool live_bit(const uint8_t *live, size_t i)
 {
     return (live[i / 8] >> (i % 8)) & 1;
 }
-
-static void load_f32(const void *values, uint64_t first, size_t n, float *a)
-{
-    memcpy(a, (const uint8_t *)values + first * sizeof(float), n * sizeof(float));
-}
-
-static void load_bf16(const void *values, uint64_t first, size_t n, float *a)
-{
-    alignas(64) uint16_t halves[LNT_CHUNK + LNT_PAD];
-    memset(halves + n, 0, LNT_PAD * sizeof(*halves));
-    memcpy(halves, (const uint8_t *)values + first * sizeof(*halves), n * sizeof(*halves));
-    for (size_t i = 0; i < n; i += STRIP)
-        for (size_t k = 0; k < STRIP; k++)
-            a[i + k] = lnt_bf16_value(halves[i + k]);
-}
-
-static void (*const loaders[LNT_DTYPE_COUNT])(const void *, uint64_t, size_t, float *) = {
-    [LNT_F32] = load_f32,
-    [LNT_BF16] = load_bf16,
-};
 
 static bool any_nonfinite(const float *a, size_t n)
 {
@@ -100,8 +80,7 @@ static uint64_t count_live(const uint8_t *live, size_t n)
 static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint64_t n)
 {
     lnt_encode_in_t sub = *in;
-    size_t element = in->dtype == LNT_F32 ? sizeof(float) : sizeof(uint16_t);
-    sub.values = (const uint8_t *)in->values + first * element;
+    sub.values = (const uint8_t *)in->values + first * lnt_dtype_row(in->dtype)->size;
     sub.n = n;
     if (in->live) sub.live = in->live + first / 8;
     if (in->error_in) sub.error_in = in->error_in + first;
@@ -111,7 +90,8 @@ static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint
 /* a = input + error, dead elements +0, padding +0. True if an element, dead or not, cannot be coded. */
 static bool load_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, scratch_t *s)
 {
-    loaders[in->dtype](in->values, first, n, s->a);
+    const lnt_dtype_row_t *dtype = lnt_dtype_row(in->dtype);
+    dtype->widen((const uint8_t *)in->values + first * dtype->size, n, s->a);
     memset(s->a + n, 0, LNT_PAD * sizeof(*s->a));
     bool poisoned = in->error_in ? add_error(s->a, in->error_in + first, n, s->error) : any_nonfinite(s->a, n);
     if (in->live) zero_dead(s->a, n, in->live + first / 8);

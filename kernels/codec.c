@@ -78,9 +78,22 @@ const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name)
     return NULL;
 }
 
-const lnt_codec_ops_t *lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
+void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more)
 {
-    return impl->ops[id] ? impl->ops[id] : impls[0].ops[id];
+    if (more->encode) ops->encode = more->encode;
+    if (more->decode) ops->decode = more->decode;
+    if (more->decode_add) ops->decode_add = more->decode_add;
+    if (more->measure) ops->measure = more->measure;
+    if (more->finish) ops->finish = more->finish;
+    if (more->encode_scaled) ops->encode_scaled = more->encode_scaled;
+}
+
+lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
+{
+    lnt_codec_ops_t ops = *impls[0].ops[id];
+    for (const lnt_kernel_impl_t *row = impls + 1; row <= impl; row++)
+        if (row->ops[id] && row->usable()) lnt_codec_ops_override(&ops, row->ops[id]);
+    return ops;
 }
 
 const char *lnt_codec_name(const lnt_codec_t *codec)

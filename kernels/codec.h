@@ -15,6 +15,8 @@
 
 #include <linnet/codec.h>
 
+#include "dtype.h"
+
 typedef enum lnt_codec_id { LNT_CODEC_F32 = 0, LNT_CODEC_BF16 = 1, LNT_CODEC_SIGN1 = 2, LNT_CODEC_INT8 = 3 } lnt_codec_id_t;
 
 typedef struct lnt_codec_cfg {
@@ -74,7 +76,7 @@ typedef struct lnt_codec_row {
 
 struct lnt_codec {
     const lnt_codec_row_t *row;
-    const lnt_codec_ops_t *ops;
+    lnt_codec_ops_t        ops; /* op by op the fastest this machine has, up to the implementation asked for */
     lnt_codec_cfg_t        cfg;
 };
 

@@ -1,5 +1,6 @@
-/* Implementations of the ops: one row per instruction set. A row that has no table for a codec (NULL) leaves it to the
- * reference, which has all. All rows give the same bytes, so choosing one is never part of the numerics.
+/* Implementations of the ops: one row per instruction set. A row brings the ops it speeds up; what it leaves NULL, a whole
+ * table or single ops, comes from the rows before it, and in the end from the reference, which has all. All rows give the
+ * same bytes, so choosing one is never part of the numerics.
  */
 #ifndef LNT_KERNELS_IMPL_H
 #define LNT_KERNELS_IMPL_H
@@ -23,6 +24,10 @@ const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
 /* NULL if unknown. "auto": the last usable row. */
 const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name);
 
-const lnt_codec_ops_t *lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id);
+/* The ops of a codec: those of every usable row up to `impl`, an element of the table, later ones over earlier ones. */
+lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id);
+
+/* Takes the ops that `more` has. */
+void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more);
 
 #endif

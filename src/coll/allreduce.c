@@ -32,7 +32,6 @@ static lnt_status_t init(lnt_coll_t *coll)
     };
 
     if (args->dtype != LNT_F32) {
-        LNT_TRY(lnt_codec_init(&coll->narrow, lnt_dtype_name(args->dtype), 0, LNT_SCALE_L2));
         coll->tile = lnt_alloc_aligned(tile_elems(coll) * sizeof(float), "tile of an all-reduce");
         if (coll->tile == NULL) {
             return LNT_ERR_NO_MEMORY;
@@ -56,18 +55,39 @@ static void prepare(lnt_coll_t *coll)
     }
 }
 
-static void write_converted(lnt_coll_t *coll)
+/* The tile at pos, decoded: its number of elements. */
+static uint64_t read_tile(const lnt_coll_t *coll, uint64_t pos)
 {
-    const uint64_t step = tile_elems(coll);
-    uint16_t *out = coll->output;
+    const uint64_t step = tile_elems(coll), left = coll->args.count - pos, n = (left < step) ? left : step;
 
-    for (uint64_t pos = 0; pos < coll->args.count; pos += step) {
-        const uint64_t n = (coll->args.count - pos < step) ? coll->args.count - pos : step;
-        lnt_encode_in_t values = {.values = coll->tile, .dtype = LNT_F32, .n = n};
-        lnt_encode_out_t coded = {.codes = (uint8_t *)(out + pos)};
+    lnt_exchange_read(coll->exchange, pos, n, coll->tile);
+    return n;
+}
 
-        lnt_exchange_read(coll->exchange, pos, n, coll->tile);
-        coll->narrow.ops->encode(&coll->narrow.cfg, &values, &coded);
+/* A mean may be finite in f32 and too large for the dtype. All ranks have the same bytes, so they agree. In f32 the
+ * servers have looked. */
+static bool fits(const lnt_coll_t *coll)
+{
+    bool fit = true;
+
+    for (uint64_t pos = 0; (coll->tile != NULL) && fit && (pos < coll->args.count);) {
+        const uint64_t n = read_tile(coll, pos);
+
+        fit = lnt_dtype_row(coll->args.dtype)->fits(coll->tile, n);
+        pos += n;
+    }
+    return fit;
+}
+
+static void write_converted(const lnt_coll_t *coll)
+{
+    const lnt_dtype_row_t *dtype = lnt_dtype_row(coll->args.dtype);
+
+    for (uint64_t pos = 0; pos < coll->args.count;) {
+        const uint64_t n = read_tile(coll, pos);
+
+        dtype->narrow(coll->tile, n, (uint8_t *)coll->output + pos * dtype->size);
+        pos += n;
     }
 }
 
@@ -88,5 +108,6 @@ const lnt_coll_row_t lnt_coll_allreduce = {
     .min_ranks = 1,
     .init = init,
     .prepare = prepare,
+    .fits = fits,
     .finish = finish,
 };

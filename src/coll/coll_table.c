@@ -78,7 +78,9 @@ void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output)
 
 lnt_status_t lnt_coll_finish(lnt_coll_t *coll, uint8_t flags)
 {
-    if (coll->args.coded && ((flags & LNT_FRAME_POISONED) != 0)) {
+    const bool checks = coll->args.coded && (coll->row->fits != NULL);
+
+    if ((coll->args.coded && ((flags & LNT_FRAME_POISONED) != 0)) || (checks && !coll->row->fits(coll))) {
         return LNT_SKIPPED_NONFINITE;
     }
     if (coll->row->finish != NULL) {
@@ -95,6 +97,7 @@ uint64_t lnt_coll_hash(lnt_coll_op_t op, const lnt_coll_args_t *args)
         (uint64_t)args->dtype,
         args->raw,
         args->coded,
+        args->feedback,
         (uint64_t)args->codec.row->id,
         args->codec.cfg.block,
         (uint64_t)args->codec.cfg.scale_rule,

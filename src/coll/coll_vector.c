@@ -1,29 +1,12 @@
 /* Vectors of flat collectives: segments, frames, and the way from elements to frames and back. */
 #include "coll_vector.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "../base/error.h"
 #include "../base/memory.h"
 
 enum { PLAIN_BLOCK = 64, PHASE_DATA = 3 };
-
-/* Codecs that stand for plain elements of a dtype. */
-static const char *const plain_codecs[LNT_DTYPE_COUNT] = {[LNT_F32] = "f32", [LNT_BF16] = "bf16"};
-
-static lnt_status_t init_codecs(lnt_coll_vector_t *vector, const lnt_coll_vector_params_t *params)
-{
-    const char *plain = plain_codecs[params->dtype];
-
-    assert(plain != NULL);
-    LNT_TRY(lnt_codec_init(&vector->narrow, plain, 0, LNT_SCALE_L2));
-    vector->codec = vector->narrow;
-    if (params->codec != NULL) {
-        vector->codec = *params->codec;
-    }
-    return LNT_OK;
-}
 
 /* The last segment may take one more block than the others, a short one. */
 static uint64_t largest_segment(const lnt_coll_vector_t *vector)
@@ -41,7 +24,11 @@ lnt_status_t lnt_coll_vector_init(lnt_coll_vector_t *vector, const lnt_coll_vect
     lnt_range_t all;
 
     made.elem_bytes = params->raw ? 1 : lnt_dtype_size(params->dtype);
-    LNT_TRY(init_codecs(&made, params));
+    if (params->codec != NULL) {
+        made.codec = *params->codec;
+    } else {
+        LNT_TRY(lnt_codec_init(&made.codec, lnt_dtype_name(params->dtype), 0, LNT_SCALE_L2));
+    }
     LNT_TRY(lnt_grid_init(&made.grid, &extent, 1, made.coded ? made.codec.cfg.block : PLAIN_BLOCK, false));
     all = (lnt_range_t){0, made.grid.n_blocks};
     made.n_segments = lnt_layout_n_segments(&made.grid, all, made.segment_elems);
@@ -115,12 +102,17 @@ uint32_t lnt_coll_vector_frames(const lnt_coll_vector_t *vector, lnt_graph_build
     return first;
 }
 
-void lnt_coll_vector_recvs(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t first,
-                           uint32_t source, uint16_t part)
+uint32_t lnt_coll_vector_recvs(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t first,
+                               uint32_t source, uint16_t part)
 {
+    uint32_t first_task = 0;
+
     for (uint32_t s = 0; s < vector->n_segments; ++s) {
-        lnt_graph_add_recv(builder, first + s, source, lnt_graph_key(PHASE_DATA, 0, part, source, s));
+        uint32_t task = lnt_graph_add_recv(builder, first + s, source, lnt_graph_key(PHASE_DATA, 0, part, source, s));
+
+        first_task = (s == 0) ? task : first_task;
     }
+    return first_task;
 }
 
 /* Scales and codes of a frame. */
@@ -142,7 +134,7 @@ void lnt_coll_vector_encode(const lnt_coll_vector_t *vector, lnt_graph_t *graph,
                             .codes = codes_of(vector, graph, frame, segment)};
 
     if (vector->coded) {
-        vector->codec.ops->encode(&vector->codec.cfg, &in, &out);
+        vector->codec.ops.encode(&vector->codec.cfg, &in, &out);
     } else {
         memcpy(out.codes, first, n * vector->elem_bytes);
     }
@@ -152,30 +144,26 @@ void lnt_coll_vector_encode(const lnt_coll_vector_t *vector, lnt_graph_t *graph,
 void lnt_coll_vector_decode(const lnt_coll_vector_t *vector, const lnt_graph_t *graph, uint32_t frame, uint32_t segment,
                             float *out)
 {
-    vector->codec.ops->decode(&vector->codec.cfg, lnt_graph_payload(graph, frame),
-                              codes_of(vector, graph, frame, segment), lnt_coll_vector_count(vector, segment), NULL,
-                              out);
+    vector->codec.ops.decode(&vector->codec.cfg, lnt_graph_payload(graph, frame),
+                             codes_of(vector, graph, frame, segment), lnt_coll_vector_count(vector, segment), NULL,
+                             out);
 }
 
 void lnt_coll_vector_add(const lnt_coll_vector_t *vector, const lnt_graph_t *graph, uint32_t frame, uint32_t segment,
                          float *sum)
 {
-    vector->codec.ops->decode_add(&vector->codec.cfg, lnt_graph_payload(graph, frame),
-                                  codes_of(vector, graph, frame, segment), lnt_coll_vector_count(vector, segment), NULL,
-                                  sum);
+    vector->codec.ops.decode_add(&vector->codec.cfg, lnt_graph_payload(graph, frame),
+                                 codes_of(vector, graph, frame, segment), lnt_coll_vector_count(vector, segment), NULL,
+                                 sum);
 }
 
 void lnt_coll_vector_store(const lnt_coll_vector_t *vector, uint32_t segment, const float *values, void *elements)
 {
     const uint64_t n = lnt_coll_vector_count(vector, segment);
     uint8_t *first = (uint8_t *)elements + lnt_coll_vector_begin(vector, segment) * vector->elem_bytes;
-    lnt_encode_in_t in = {.values = values, .dtype = LNT_F32, .n = n};
-    lnt_encode_out_t out = {.codes = first};
 
-    if (vector->dtype != LNT_F32) {
-        vector->narrow.ops->encode(&vector->narrow.cfg, &in, &out);
-    } else if ((const uint8_t *)values != first) {
-        memcpy(first, values, n * sizeof(*values));
+    if ((const uint8_t *)values != first) {
+        lnt_dtype_row(vector->dtype)->narrow(values, n, first);
     }
 }
 

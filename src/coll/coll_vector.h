@@ -18,8 +18,7 @@ typedef struct lnt_coll_vector {
     uint64_t segment_elems;
     uint64_t segment_blocks;
     uint32_t n_segments;
-    float *tile;        /* one segment in f32, where results need a conversion; else NULL */
-    lnt_codec_t narrow; /* f32 to the dtype */
+    float *tile; /* one segment in f32, where results need a conversion; else NULL */
 } lnt_coll_vector_t;
 
 typedef struct lnt_coll_vector_params {
@@ -41,9 +40,9 @@ uint64_t lnt_coll_vector_count(const lnt_coll_vector_t *vector, uint32_t segment
  */
 uint32_t lnt_coll_vector_frames(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t source,
                                 uint16_t part);
-/* Adds a RECV for every frame from `first` on. */
-void lnt_coll_vector_recvs(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t first,
-                           uint32_t source, uint16_t part);
+/* Adds a RECV for every frame from `first` on; returns the task of the first, the others follow it. */
+uint32_t lnt_coll_vector_recvs(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t first,
+                               uint32_t source, uint16_t part);
 
 /* Elements -> frame, with its flags. `elements` is the whole vector. */
 void lnt_coll_vector_encode(const lnt_coll_vector_t *vector, lnt_graph_t *graph, uint32_t frame, uint32_t segment,

@@ -84,17 +84,8 @@ static void widen(const void *values, lnt_dtype_t dtype, uint64_t n, float *out)
 {
     if (values == NULL) {
         memset(out, 0, n * sizeof(*out));
-    } else if (dtype == LNT_F32) {
-        memcpy(out, values, n * sizeof(*out));
     } else {
-        for (uint64_t i = 0; i < n; i++) {
-            uint16_t half;
-            uint32_t bits;
-
-            memcpy(&half, (const uint8_t *)values + i * sizeof(half), sizeof(half));
-            bits = (uint32_t)half << 16;
-            memcpy(&out[i], &bits, sizeof(bits));
-        }
+        lnt_dtype_row(dtype)->widen(values, n, out);
     }
 }
 
@@ -102,7 +93,7 @@ static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, f
 {
     const lnt_source_t *source = &exchange->params.sources[span->tensor];
     const lnt_stage_t *stage = &exchange->params.stage;
-    size_t size = source->dtype == LNT_F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t size = lnt_dtype_row(source->dtype)->size;
     const void *grad = source->values == NULL ? NULL : (const uint8_t *)source->values + span->offset * size;
     lnt_dtype_t dtype = source->dtype;
 

@@ -77,7 +77,7 @@ static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, cons
         one_out.error_out = out->error_out == NULL ? NULL : out->error_out + i;
         one_out.codes = out->codes + i * exchange->wire.row->bits / 8;
         one_out.scales = scales_at(coder, piece->block + b);
-        exchange->wire.ops->encode_scaled(&exchange->wire.cfg, &one, exchange->scale_blocks[k].scale, &one_out);
+        exchange->wire.ops.encode_scaled(&exchange->wire.cfg, &one, exchange->scale_blocks[k].scale, &one_out);
         out->poisoned |= one_out.poisoned;
     }
 }
@@ -97,10 +97,10 @@ static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float 
     if (measured) {
         encode_measured(coder, piece, &in, &out);
     } else {
-        wire->ops->encode(&wire->cfg, &in, &out);
+        wire->ops.encode(&wire->cfg, &in, &out);
     }
     if (exchange->params.feeds_v && wire->row->id != LNT_CODEC_F32) {
-        wire->ops->decode(&wire->cfg, out.scales, out.codes, piece->count, live, values);
+        wire->ops.decode(&wire->cfg, out.scales, out.codes, piece->count, live, values);
         flags |= check_squares(values, NULL, NULL, piece->count);
     }
     return (uint8_t)(flags | flag_if(out.poisoned));
@@ -139,9 +139,9 @@ void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg)
                               exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
 
         block->flags |= lnt_exchange_form_wire(exchange, &piece, values);
-        wire->ops->measure(&wire->cfg, &in, piece.pos - block->segment.pos, &measure);
+        wire->ops.measure(&wire->cfg, &in, piece.pos - block->segment.pos, &measure);
     }
-    block->scale = wire->ops->finish(&wire->cfg, &measure, &poisoned);
+    block->scale = wire->ops.finish(&wire->cfg, &measure, &poisoned);
     block->flags |= flag_if(poisoned);
 }
 
@@ -224,7 +224,7 @@ static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segme
     for (uint32_t b = 0; b < exchange->params.topo->n_nodes; b++) {
         coder_t from = coder_of(exchange, segment, serve_frame(exchange, b, s));
 
-        (b == 0 ? wire->ops->decode : wire->ops->decode_add)(&wire->cfg, scales_at(&from, piece->block),
+        (b == 0 ? wire->ops.decode : wire->ops.decode_add)(&wire->cfg, scales_at(&from, piece->block),
                                                              from.codes + piece->code, piece->count, live, values);
     }
     for (uint64_t i = 0; i < piece->count; i++) {

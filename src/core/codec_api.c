@@ -111,13 +111,13 @@ lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_d
     LNT_CHECK_ARG(n == 0 || (input && wire));
     LNT_CHECK_ARG(error_in || !error_out);
     LNT_CHECK_ARG(lnt_codec_encoded_size(codec, n) != UINT64_MAX);
-    if (dtype != LNT_F32 && dtype != LNT_BF16)
+    if (!lnt_dtype_supported(dtype))
         return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32 or bf16", "codec %s: element type %d", codec->row->name,
                          (int)dtype);
     if (n == 0) return LNT_OK;
     lnt_encode_in_t in = {.values = input, .dtype = dtype, .n = n, .error_in = error_in};
     lnt_encode_out_t out = {.scales = wire, .codes = (uint8_t *)wire + scales_size(codec, n), .error_out = error_out};
-    codec->ops->encode(&codec->cfg, &in, &out);
+    codec->ops.encode(&codec->cfg, &in, &out);
     return out.poisoned ? LNT_SKIPPED_NONFINITE : LNT_OK;
 }
 
@@ -143,7 +143,7 @@ lnt_status_t lnt_codec_decode(const lnt_codec_t *codec, const void *wire, uint64
     LNT_CHECK_ARG(n == 0 || (wire && output));
     LNT_TRY(check_wire(codec, wire, wire_bytes, n));
     if (n == 0) return LNT_OK;
-    codec->ops->decode(&codec->cfg, wire, (const uint8_t *)wire + scales_size(codec, n), n, NULL, output);
+    codec->ops.decode(&codec->cfg, wire, (const uint8_t *)wire + scales_size(codec, n), n, NULL, output);
     return LNT_OK;
 }
 
@@ -154,6 +154,6 @@ lnt_status_t lnt_codec_decode_add(const lnt_codec_t *codec, const void *wire, ui
     LNT_CHECK_ARG(n == 0 || (wire && output));
     LNT_TRY(check_wire(codec, wire, wire_bytes, n));
     if (n == 0) return LNT_OK;
-    codec->ops->decode_add(&codec->cfg, wire, (const uint8_t *)wire + scales_size(codec, n), n, NULL, output);
+    codec->ops.decode_add(&codec->cfg, wire, (const uint8_t *)wire + scales_size(codec, n), n, NULL, output);
     return LNT_OK;
 }

@@ -1,7 +1,7 @@
 /* Parameters of a plan: broadcast from a root, comparison between ranks, masters and model copies. */
 #include <stdio.h>
 
-#include "../../kernels/bf16_math.h"
+#include "../../kernels/dtype.h"
 #include "plan_impl.h"
 
 enum { SYNC_PIECE = 1 << 20 }; /* elements per broadcast: bounds its workspace */
@@ -14,11 +14,10 @@ float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor)
 void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count)
 {
     const lnt_plan_tensor_t *source = &plan->tensors[tensor];
-    uint16_t *model = source->params.param;
+    const lnt_dtype_row_t *dtype = lnt_dtype_row(source->params.param_dtype);
 
-    if (source->params.param_dtype != LNT_BF16) return;
-    for (uint64_t i = offset; i < offset + count; i++)
-        model[i] = lnt_bf16_code(source->master[i]);
+    if (source->master == source->params.param) return;
+    dtype->narrow(source->master + offset, count, (uint8_t *)source->params.param + offset * dtype->size);
 }
 
 lnt_status_t lnt_plan_sync_params(lnt_plan_t *plan, uint32_t root)

@@ -9,8 +9,10 @@
  */
 #include <stdio.h>
 
-#include "../../kernels/bf16_math.h"
+#include "../../kernels/dtype.h"
 #include "plan_impl.h"
+
+enum { ADD_PIECE = 512 }; /* elements converted at a time */
 
 static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *params)
 {
@@ -192,6 +194,21 @@ lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
     return LNT_OK;
 }
 
+/* sum = gradient, or sum += gradient, in f32. */
+static void add_gradient(lnt_dtype_t dtype, const void *grad, uint64_t n, bool first, float *sum)
+{
+    const lnt_dtype_row_t *row = lnt_dtype_row(dtype);
+    float part[ADD_PIECE];
+
+    for (uint64_t at = 0; at < n; at += ADD_PIECE) {
+        uint64_t count = n - at < ADD_PIECE ? n - at : ADD_PIECE;
+
+        row->widen((const uint8_t *)grad + at * row->size, count, first ? sum + at : part);
+        for (uint64_t i = 0; i < count && !first; i++)
+            sum[at + i] += part[i];
+    }
+}
+
 lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
     lnt_plan_tensor_t *tensor;
@@ -206,11 +223,7 @@ lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *
     tensor = &plan->tensors[number];
     LNT_CHECK_ARG(grad != NULL || tensor->params.count == 0);
     sum = plan->accumulator + tensor->base;
-    for (uint64_t i = 0; i < tensor->params.count; i++) {
-        float value = tensor->params.grad_dtype == LNT_BF16 ? lnt_bf16_value(((const uint16_t *)grad)[i])
-                                                            : ((const float *)grad)[i];
-        sum[i] = tensor->accumulated ? sum[i] + value : value;
-    }
+    add_gradient(tensor->params.grad_dtype, grad, tensor->params.count, !tensor->accumulated, sum);
     tensor->accumulated = true;
     return LNT_OK;
 }

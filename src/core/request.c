@@ -11,8 +11,6 @@
 #define MAX_COUNT (UINT64_C(1) << 56)
 #define MAX_SEGMENT_ELEMS (UINT64_C(1) << 28) /* a frame stays below 2^31 bytes */
 
-static const char *const plain_codecs[LNT_DTYPE_COUNT] = {[LNT_F32] = "f32", [LNT_BF16] = "bf16"};
-
 /* ---- arguments ------------------------------------------------------------------------------------------------- */
 
 static lnt_status_t check_sizes(const lnt_comm_t *comm, uint64_t count, uint64_t segment_elems)
@@ -54,7 +52,7 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
     LNT_CHECK_ARG((params->op == LNT_MEAN) || (params->op == LNT_SUM));
     LNT_CHECK_ARG(root < comm->n_ranks);
     LNT_CHECK_ARG((unsigned)dtype < LNT_DTYPE_COUNT);
-    if (plain_codecs[dtype] == NULL) {
+    if (!lnt_dtype_supported(dtype) || (lnt_codec_row_by_name(lnt_dtype_name(dtype)) == NULL)) {
         return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16", "%s is not supported by collectives yet",
                          lnt_dtype_name(dtype));
     }
@@ -68,7 +66,7 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
     if (args.coded) {
         args.codec = *params->codec;
     } else {
-        LNT_TRY(lnt_codec_init(&args.codec, plain_codecs[dtype], 0, LNT_SCALE_L2));
+        LNT_TRY(lnt_codec_init(&args.codec, lnt_dtype_name(dtype), 0, LNT_SCALE_L2));
     }
     if (args.feedback) {
         LNT_TRY(lnt_residual_check(params->residual, comm, &args));

@@ -56,13 +56,13 @@ static void check_vector(const vector_t *v)
     memcpy(error, v->error.bytes, v->error.size);
     lnt_encode_in_t in = {values, LNT_F32, v->n, live, error};
     lnt_encode_out_t out = {.scales = scales, .codes = codes, .error_out = error};
-    v->codec.ops->encode(&v->codec.cfg, &in, &out);
+    v->codec.ops.encode(&v->codec.cfg, &in, &out);
     ck_assert_int_eq(out.poisoned, v->poisoned);
     ck_assert_mem_eq(scales, v->scales.bytes, v->scales.size);
     ck_assert_mem_eq(codes, v->codes.bytes, v->codes.size);
     if (!v->poisoned) ck_assert_mem_eq(error, v->new_error.bytes, v->new_error.size);
     ck_assert_uint_eq(v->scales.size + v->codes.size, lnt_codec_encoded_size(&v->codec, v->n));
-    v->codec.ops->decode(&v->codec.cfg, v->scales.bytes, v->codes.bytes, v->n, live, decoded);
+    v->codec.ops.decode(&v->codec.cfg, v->scales.bytes, v->codes.bytes, v->n, live, decoded);
     ck_assert_mem_eq(decoded, v->decoded.bytes, v->decoded.size);
 }
 

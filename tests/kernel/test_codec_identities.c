@@ -24,8 +24,8 @@ static void encode_decode(const char *name, uint32_t block, lnt_scale_rule_t rul
     ck_assert_int_eq(lnt_codec_init(&codec, name, block, rule), LNT_OK);
     lnt_encode_in_t in = {.values = input, .dtype = LNT_F32, .n = N, .error_in = error_in};
     lnt_encode_out_t out = {.scales = coded.scales, .codes = coded.codes, .error_out = coded.error};
-    codec.ops->encode(&codec.cfg, &in, &out);
-    codec.ops->decode(&codec.cfg, coded.scales, coded.codes, N, NULL, coded.decoded);
+    codec.ops.encode(&codec.cfg, &in, &out);
+    codec.ops.decode(&codec.cfg, coded.scales, coded.codes, N, NULL, coded.decoded);
     coded.poisoned = out.poisoned;
 }
 

@@ -9,7 +9,7 @@ typedef enum feedback { EF_NONE, EF_IN_PLACE, EF_SHADOW, EF_COUNT } feedback_t;
 
 typedef struct test_case {
     const lnt_codec_row_t *row;
-    const lnt_codec_ops_t *ops;
+    lnt_codec_ops_t ops;
     lnt_codec_cfg_t cfg;
     uint64_t n;
     data_kind_t data;
@@ -118,13 +118,13 @@ static void check_errors(const test_case_t *t, const float *got)
 static void check_decode(const test_case_t *t, const uint8_t *scales, const uint8_t *codes, const uint8_t *live)
 {
     float *out = guarded_take(&out_mem, 4 * t->n);
-    t->ops->decode(&t->cfg, scales, codes, t->n, live, out);
+    t->ops.decode(&t->cfg, scales, codes, t->n, live, out);
     if (memcmp(out, want_values, 4 * t->n)) describe(t, "decode");
     data_fill(DATA_NORMAL, out, t->n);
     float sums[MAX_N];
     for (uint64_t i = 0; i < t->n; i++)
         sums[i] = out[i] + want_values[i];
-    t->ops->decode_add(&t->cfg, scales, codes, t->n, live, out);
+    t->ops.decode_add(&t->cfg, scales, codes, t->n, live, out);
     if (memcmp(out, sums, 4 * t->n)) describe(t, "decode_add");
     if (!guarded_intact(&out_mem, 4 * t->n)) describe(t, "guard of output");
 }
@@ -137,7 +137,7 @@ static void run_encode(const test_case_t *t, const void *values, const uint8_t *
     lnt_encode_out_t out = {.scales = guarded_take(&scale_mem, scale_bytes(t)),
                             .codes = guarded_take(&code_mem, code_bytes(t))};
     if (t->feedback != EF_NONE) out.error_out = t->feedback == EF_IN_PLACE ? live_error : shadow;
-    t->ops->encode(&t->cfg, &in, &out);
+    t->ops.encode(&t->cfg, &in, &out);
     if (out.poisoned != want_poison) describe(t, "poison");
     if (memcmp(out.codes, want_codes, code_bytes(t))) describe(t, "codes");
     if (memcmp(out.scales, want_scales, scale_bytes(t))) describe(t, "scales");

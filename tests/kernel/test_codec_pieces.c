@@ -64,7 +64,7 @@ START_TEST(pieces_give_the_same_bytes)
 {
     size_t n_rows;
     const lnt_codec_row_t *row = lnt_codec_rows(&n_rows) + _i / DATA_COUNT;
-    const lnt_codec_ops_t *ops = lnt_kernel_ops(lnt_kernel_impl_by_name("auto"), row->id);
+    const lnt_codec_ops_t all = lnt_kernel_ops(lnt_kernel_impl_by_name("auto"), row->id), *ops = &all;
     for (int round = 0; round < 24; round++) {
         uint64_t n = 1 + rng_below(N);
         lnt_codec_cfg_t cfg = {8192, row->has_scale_rule && round % 2 ? LNT_SCALE_L1 : LNT_SCALE_L2};
@@ -83,7 +83,7 @@ START_TEST(a_poisoned_piece_codes_zero)
 {
     size_t n_rows;
     const lnt_codec_row_t *row = lnt_codec_rows(&n_rows) + _i;
-    const lnt_codec_ops_t *ops = lnt_kernel_ops(lnt_kernel_impl_by_name("auto"), row->id);
+    const lnt_codec_ops_t all = lnt_kernel_ops(lnt_kernel_impl_by_name("auto"), row->id), *ops = &all;
     lnt_codec_cfg_t cfg = {8192, LNT_SCALE_L2};
     if (!row->has_scales) return;
     data_fill(DATA_NAN, input, N);

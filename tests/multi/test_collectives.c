@@ -402,6 +402,53 @@ START_TEST(random_calls)
 }
 END_TEST
 
+/* ---- finite values with a result that is not --------------------------------------------------------------------- */
+
+/* Rank 1's part alone overflows, in its last segment; all ranks must be told, and nothing be written. */
+static int overflow_body(rank_self_t *self)
+{
+    enum { PER_RANK = 300 };
+    side_t side = {.self = self, .world = self->arg};
+    const lnt_dtype_t dtype = (side.world->seed % 2 != 0) ? LNT_BF16 : LNT_F32;
+    const bool scatter = side.world->seed / 2 % 2 != 0;
+    lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = "f32", .block = 64};
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .op = LNT_SUM, .segment_bytes = 512};
+    const uint64_t n = (uint64_t)PER_RANK * self->n_ranks;
+    float values[PER_RANK * 4] = {0};
+    lnt_context_t *context;
+    lnt_codec_t *codec;
+    lnt_status_t status;
+
+    allocate(&side);
+    RANK_PASS(open_world(&side, &context));
+    RANK_OK(lnt_codec_create(&cp, &codec));
+    params.codec = codec;
+    /* bf16: two ranks give a sum that f32 holds and bf16 does not */
+    values[2 * PER_RANK - 1] = (dtype == LNT_F32)  ? 3e38f
+                               : (self->rank == 0) ? 3.3895314e38f
+                               : (self->rank == 1) ? 1e36f
+                                                   : 0;
+    to_dtype(values, n, dtype, side.input);
+    memset(side.output, 7, n * sizeof(float));
+    memcpy(side.before, side.output, n * sizeof(float));
+    status = scatter ? lnt_reduce_scatter(side.comm, side.input, side.output, PER_RANK, dtype, &params)
+                     : lnt_allreduce(side.comm, side.input, side.output, n, dtype, &params);
+    RANK_CHECK(status == LNT_SKIPPED_NONFINITE);
+    RANK_CHECK(memcmp(side.before, side.output, n * sizeof(float)) == 0);
+    lnt_codec_destroy(codec);
+    RANK_PASS(close_world(&side, context));
+    release(&side);
+    return 0;
+}
+
+START_TEST(results_that_are_not_finite_are_voted_on)
+{
+    world_t world = {.n_ranks = 3, .nodes = {0, 1, 1}, .progress_thread = true, .seed = (uint64_t)_i};
+
+    ck_assert_uint_eq(thread_ranks(3, overflow_body, &world, DEADLINE_MS), 0);
+}
+END_TEST
+
 /* ---- counted bytes ---------------------------------------------------------------------------------------------- */
 
 static int bytes_body(rank_self_t *self)
@@ -608,6 +655,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, random_calls, 0, (int)(sizeof(worlds) / sizeof(worlds[0])));
+    tcase_add_loop_test(tcase, results_that_are_not_finite_are_voted_on, 0, 4);
     tcase_add_test(tcase, bytes_are_what_was_said);
     tcase_add_test(tcase, allocations_may_fail);
     tcase_add_test(tcase, states_and_arguments);
