@@ -55,7 +55,7 @@ typedef struct lnt_program_params {
     const char        *name;   /* copied; part of the layout hash */
     lnt_codec_params_t codec;
     const uint8_t     *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
-    bool               packed; /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones) */
+    bool               packed; /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones); codecs without scales only */
     bool               feeds_v; /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
     bool               unscaled; /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
     lnt_stage_t        stage;
@@ -74,7 +74,8 @@ typedef struct lnt_step_params {
 } lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in every frame */
 
 /* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an open plan removes
- * its programs; a committed plan cannot run steps afterwards. */
+ * its programs; a committed plan cannot run steps afterwards. Not in a step, unless the communicator failed: then detaching
+ * waits until no function of a stage runs any more. */
 LNT_API lnt_status_t lnt_plan_attach(lnt_plan_t *plan);
 LNT_API void         lnt_plan_detach(lnt_plan_t *plan);
 
@@ -121,7 +122,8 @@ LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
 LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor, lnt_tensor_params_t *params_p);
 /* The f32 master of a tensor: the user's own buffer if its param_dtype is f32. */
 LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
-/* Model copy <- master, for bf16 params; no-op for f32. To be called by consume for the span it changed. */
+/* Model copy <- master, for bf16 params; no-op for f32. To be called by consume for the span it changed. A master
+ * beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master keeps its value. */
 LNT_API void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count);
 LNT_API lnt_comm_t *lnt_plan_comm(const lnt_plan_t *plan);
 

@@ -75,6 +75,8 @@ static void settle(lnt_comm_t *comm)
     comm->net->settled = true;
 }
 
+/* A transport may have brought the frame that ends this communicator: no task runs after that, so that who sees the
+ * failure waits for at most one. */
 static bool move_data(lnt_comm_t *comm)
 {
     lnt_comm_net_t *net = comm->net;
@@ -83,7 +85,7 @@ static bool move_data(lnt_comm_t *comm)
     for (size_t i = 0; i < net->n_channels; i++) {
         if (net->channels[i].transport != NULL) moved |= net->channels[i].ops->progress(net->channels[i].transport);
     }
-    moved |= lnt_exec_progress(comm->exec);
+    if (!lnt_comm_has_failed(comm)) moved |= lnt_exec_progress(comm->exec);
     if (moved) lnt_watch_moved(comm);
     return moved;
 }

@@ -1,7 +1,7 @@
 /* Plans: creation, registration of tensors and programs, queries. Local; nothing here talks to other ranks. */
 #include <string.h>
 
-#include "../../kernels/bf16_math.h"
+#include "../../kernels/dtype.h"
 #include "plan_impl.h"
 
 static const char *const call_names[LNT_PLAN_CALLS] = {[LNT_PLAN_ADD_TENSOR] = "lnt_plan_add_tensor",
@@ -97,19 +97,25 @@ static void free_tensors(lnt_plan_t *plan)
     lnt_free(plan->tensors);
 }
 
+/* The step that a failed communicator interrupted is over when its job is: until then a task may still read gradients
+ * and the memory of stages on the progress side. Failed communicators end every job, between two tasks. */
+static void end_failed_step(lnt_plan_t *plan)
+{
+    if (plan->state != LNT_PLAN_STEP || atomic_load(&plan->comm->failed) == 0) return;
+    if (plan->job.n_graphs != 0) (void)lnt_comm_wait_job(plan->comm, &plan->job);
+    plan->state = LNT_PLAN_IDLE;
+}
+
 lnt_status_t lnt_plan_destroy(lnt_plan_t *plan)
 {
     if (plan == NULL) return LNT_OK;
     if (plan->attached) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_destroy first", "the plan still has an optimizer");
     }
-    if (plan->state == LNT_PLAN_STEP) {
-        if (lnt_comm_async_error(plan->comm, NULL) == LNT_OK) {
-            return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_plan_end first", "the plan is in a step");
-        }
-        if (plan->job.n_graphs != 0)
-            (void)lnt_comm_wait_job(plan->comm, &plan->job); /* a failed communicator ends all jobs */
+    if (plan->state == LNT_PLAN_STEP && lnt_comm_async_error(plan->comm, NULL) == LNT_OK) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_plan_end first", "the plan is in a step");
     }
+    end_failed_step(plan);
     lnt_plan_unbuild(plan);
     free_programs(plan);
     free_tensors(plan);
@@ -124,8 +130,8 @@ static lnt_status_t check_tensor(const lnt_plan_t *plan, const lnt_tensor_params
     LNT_CHECK_ARG(params->name != NULL && params->name[0] != '\0');
     LNT_CHECK_ARG(params->param != NULL || params->count == 0);
     LNT_CHECK_ARG(params->count < UINT64_MAX / 8 - plan->n_elems);
-    if (params->memtype != LNT_HOST || (params->grad_dtype != LNT_F32 && params->grad_dtype != LNT_BF16) ||
-        (params->param_dtype != LNT_F32 && params->param_dtype != LNT_BF16)) {
+    if (params->memtype != LNT_HOST || !lnt_dtype_supported(params->grad_dtype) ||
+        !lnt_dtype_supported(params->param_dtype)) {
         return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32 or bf16",
                          "tensor \"%s\": memory type %d, gradient %s, parameter %s", params->name, (int)params->memtype,
                          lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype));
@@ -157,7 +163,6 @@ static lnt_status_t grow_tensors(lnt_plan_t *plan)
 
 static lnt_status_t make_master(lnt_plan_tensor_t *tensor)
 {
-    const uint16_t *model = tensor->params.param;
     size_t bytes;
 
     if (tensor->params.param_dtype == LNT_F32) {
@@ -168,8 +173,7 @@ static lnt_status_t make_master(lnt_plan_tensor_t *tensor)
         return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor too large");
     tensor->master = lnt_alloc_aligned(bytes, "f32 master");
     if (tensor->master == NULL) return LNT_ERR_NO_MEMORY;
-    for (uint64_t i = 0; i < tensor->params.count; i++)
-        tensor->master[i] = lnt_bf16_value(model[i]);
+    lnt_dtype_row(tensor->params.param_dtype)->widen(tensor->params.param, tensor->params.count, tensor->master);
     return LNT_OK;
 }
 
@@ -223,6 +227,11 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
                          "program \"%s\": blocks of %u elements, spans hold %d", params->name, program.codec.cfg.block,
                          LNT_SPAN_MAX);
     }
+    if (params->packed && program.codec.row->has_scales) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16, or do not pack",
+                         "program \"%s\": blocks of packed %s would depend on the size of buckets", params->name,
+                         program.codec.row->name);
+    }
     program.packed = params->packed;
     program.feeds_v = params->feeds_v;
     program.unscaled = params->unscaled;
@@ -259,6 +268,7 @@ lnt_status_t lnt_plan_attach(lnt_plan_t *plan)
 
 void lnt_plan_detach(lnt_plan_t *plan)
 {
+    end_failed_step(plan); /* no task may use the stages' memory after this */
     plan->attached = false;
     if (plan->state == LNT_PLAN_OPEN) {
         free_programs(plan);

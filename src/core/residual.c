@@ -89,12 +89,14 @@ lnt_status_t lnt_residual_check(const lnt_residual_t *residual, const lnt_comm_t
     const lnt_codec_t *mine = &residual->codec, *wanted = &args->codec;
 
     if ((residual->comm != comm) || (residual->count != args->count) || (mine->row != wanted->row) ||
-        (mine->cfg.block != wanted->cfg.block)) {
-        return lnt_error(LNT_ERR_INVALID_ARG, "create the residual for this communicator, count and codec",
-                         "the residual is for count %llu %s block %u%s; the call is for count %llu %s block %u",
-                         (unsigned long long)residual->count, mine->row->name, mine->cfg.block,
-                         (residual->comm != comm) ? " of another communicator" : "", (unsigned long long)args->count,
-                         wanted->row->name, wanted->cfg.block);
+        (mine->cfg.block != wanted->cfg.block) || (mine->cfg.scale_rule != wanted->cfg.scale_rule)) {
+        return lnt_error(
+            LNT_ERR_INVALID_ARG, "create the residual for this communicator, count and codec",
+            "the residual is for count %llu %s block %u scale rule %d%s; the call is for count %llu %s block "
+            "%u scale rule %d",
+            (unsigned long long)residual->count, mine->row->name, mine->cfg.block, (int)mine->cfg.scale_rule,
+            (residual->comm != comm) ? " of another communicator" : "", (unsigned long long)args->count,
+            wanted->row->name, wanted->cfg.block, (int)wanted->cfg.scale_rule);
     }
     return LNT_OK;
 }
