@@ -66,7 +66,8 @@ void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, con
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
     const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    float *restrict m = optim->m + at, *restrict v = optim->v + at, *restrict x = tensor->x + span->offset;
+    float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at, *restrict v = lnt_optim_f32(optim, LNT_ADAM_V) + at;
+    float *restrict x = tensor->x + span->offset;
 
     (void)live;
     for (uint64_t i = 0; i < span->count; i++) {
@@ -112,10 +113,17 @@ static bool always(const lnt_phase_stats_t *stats)
 
 static const lnt_phase_row_t phases[] = {{LNT_PHASE_PLAIN, always, 1}};
 
+static const lnt_state_array_t arrays[] = {
+    [LNT_ADAM_M] = {"exp_avg", sizeof(float), false},
+    [LNT_ADAM_V] = {"exp_avg_sq", sizeof(float), false},
+    [LNT_ADAM_ARRAYS] = {NULL, 0, false},
+};
+
 const lnt_optim_row_t lnt_adam_row = {.name = "adam",
                                       .doc = "Adam with exact bias correction; decay enters the gradient (L2)",
                                       .options = adam_options,
                                       .phases = phases,
+                                      .arrays = arrays,
                                       .l2_decay = true,
                                       .check = check,
                                       .add_programs = add_programs};
@@ -124,5 +132,6 @@ const lnt_optim_row_t lnt_adamw_row = {.name = "adamw",
                                        .doc = "Adam with exact bias correction and decoupled decay",
                                        .options = adam_options,
                                        .phases = phases,
+                                       .arrays = arrays,
                                        .check = check,
                                        .add_programs = add_programs};

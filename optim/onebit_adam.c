@@ -15,6 +15,15 @@
 
 enum { WARM, SIGN, LANE };
 enum { LANE_MIN = 64 };
+enum { DENOMINATOR = LNT_ADAM_ARRAYS, DEAD, N_ARRAYS };
+
+static const lnt_state_array_t arrays[] = {
+    [LNT_ADAM_M] = {"exp_avg", sizeof(float), false},
+    [LNT_ADAM_V] = {"exp_avg_sq", sizeof(float), false},
+    [DENOMINATOR] = {"denominator", sizeof(float), true}, /* sqrt(v_hat) + eps of the freeze */
+    [DEAD] = {"dead", 1, true},                           /* 1 = dead */
+    [N_ARRAYS] = {NULL, 0, false},
+};
 
 static const char *const scale_words[] = {"l2", "l1", NULL};
 static const char *const feedback_words[] = {"full", "worker", "none", NULL};
@@ -43,6 +52,11 @@ static const lnt_cfg_row_t options[] = {
     {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none",
      offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
+
+static uint8_t *dead_mask(const lnt_optim_t *optim)
+{
+    return optim->arrays[DEAD];
+}
 
 /* ---- phases: pure functions of counters ---- */
 
@@ -81,7 +95,7 @@ static void produce_momentum(void *arg, const lnt_span_t *span, float *value)
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
     const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    const float *restrict m = optim->m + at;
+    const float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at;
 
     for (uint64_t i = 0; i < span->count; i++)
         value[i] = lnt_adam_momentum(&k, m[i], value[i]);
@@ -93,9 +107,9 @@ static void consume_momentum(void *arg, const lnt_span_t *span, const float *val
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
     const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    const float *restrict denominator = optim->denominator + at;
-    const uint8_t *restrict dead = optim->dead + at; /* holds for the twin too, whose program has no mask */
-    float *restrict m = optim->m + at, *restrict x = tensor->x + span->offset;
+    const float *restrict denominator = lnt_optim_f32(optim, DENOMINATOR) + at;
+    const uint8_t *restrict dead = dead_mask(optim) + at; /* holds for the twin too, whose program has no mask */
+    float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at, *restrict x = tensor->x + span->offset;
 
     (void)live;
     for (uint64_t i = 0; i < span->count; i++) {
@@ -219,12 +233,13 @@ static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
     const uint32_t block = optim->options.block;
+    const float *v = lnt_optim_f32(optim, LNT_ADAM_V);
+    float *denominator = lnt_optim_f32(optim, DENOMINATOR);
     uint64_t n_dead = 0;
 
     for (uint64_t i = 0; i < tensor->count; i += block) {
         uint64_t at = tensor->base + i, n = tensor->count - i < block ? tensor->count - i : block;
-        n_dead +=
-            freeze_block(&optim->groups[tensor->group].k, optim->v + at, n, optim->denominator + at, optim->dead + at);
+        n_dead += freeze_block(&optim->groups[tensor->group].k, v + at, n, denominator + at, dead_mask(optim) + at);
     }
     return n_dead;
 }
@@ -233,7 +248,7 @@ static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
 static lnt_status_t check_variance(const lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        const float *v = optim->v + optim->tensors[t].base;
+        const float *v = lnt_optim_f32(optim, LNT_ADAM_V) + optim->tensors[t].base;
         for (uint64_t i = 0; i < optim->tensors[t].count; i++) {
             if (lnt_f32_is_finite(v[i])) continue;
             (void)lnt_error(LNT_ERR_NONFINITE, "the run has diverged: go back to an earlier state",
@@ -248,14 +263,14 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
 
 static bool any_dead(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
 {
-    return tensor->count != 0 && memchr(optim->dead + tensor->base, 1, tensor->count) != NULL;
+    return tensor->count != 0 && memchr(dead_mask(optim) + tensor->base, 1, tensor->count) != NULL;
 }
 
 /* Tells the sign program which coordinates take part. */
 static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    uint8_t *mask = optim->dead + tensor->base;
+    uint8_t *mask = dead_mask(optim) + tensor->base;
     lnt_status_t status;
 
     if (!optim->options.compression || in_lane(optim, number)) return LNT_OK;
@@ -272,10 +287,11 @@ static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
 static lnt_status_t retire_dead(lnt_optim_t *optim, uint32_t number)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+    float *m = lnt_optim_f32(optim, LNT_ADAM_M), *v = lnt_optim_f32(optim, LNT_ADAM_V);
 
     if (!any_dead(optim, tensor)) return LNT_OK;
     for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
-        if (optim->dead[i]) optim->m[i] = optim->v[i] = 0;
+        if (dead_mask(optim)[i] != 0) m[i] = v[i] = 0;
     }
     return set_mask(optim, number, true);
 }
@@ -362,6 +378,7 @@ const lnt_optim_row_t lnt_onebit_adam_row = {
     .options = options,
     .phases = phases,
     .freezes = true,
+    .arrays = arrays,
     .check = check,
     .add_programs = add_programs,
     .committed = committed,

@@ -101,31 +101,22 @@ static lnt_status_t allocate_votes(lnt_optim_t *optim)
 
 static lnt_status_t allocate_state(lnt_optim_t *optim)
 {
-    size_t floats = optim->room * sizeof(float);
-
-    optim->m = lnt_plan_alloc(floats, "first moments");
-    if (optim->m == NULL) return LNT_ERR_NO_MEMORY;
-    optim->v = lnt_plan_alloc(floats, "second moments");
-    if (optim->v == NULL) return LNT_ERR_NO_MEMORY;
-    if (optim->options.clip != 0) {
-        optim->scratch = lnt_plan_alloc(LNT_SPAN_MAX * sizeof(float), "scratch for norms");
-        if (optim->scratch == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
+        const lnt_state_array_t *array = &optim->row->arrays[i];
+        optim->arrays[i] = lnt_plan_alloc(optim->room * array->elem_bytes, array->name);
+        if (optim->arrays[i] == NULL) return LNT_ERR_NO_MEMORY;
     }
-    if (!optim->row->freezes) return LNT_OK;
-    optim->denominator = lnt_plan_alloc(floats, "frozen denominators");
-    if (optim->denominator == NULL) return LNT_ERR_NO_MEMORY;
-    optim->dead = lnt_plan_alloc(optim->room, "mask of dead coordinates");
-    return optim->dead != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+    if (optim->options.clip == 0) return LNT_OK;
+    optim->scratch = lnt_plan_alloc(LNT_SPAN_MAX * sizeof(float), "scratch for norms");
+    return optim->scratch != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
 static void free_optim(lnt_optim_t *optim)
 {
     lnt_plan_free(optim->groups);
     lnt_plan_free(optim->tensors);
-    lnt_plan_free(optim->m);
-    lnt_plan_free(optim->v);
-    lnt_plan_free(optim->denominator);
-    lnt_plan_free(optim->dead);
+    for (uint32_t i = 0; i < LNT_ARRAYS_MAX; i++)
+        lnt_plan_free(optim->arrays[i]);
     lnt_plan_free(optim->scratch);
     lnt_plan_free(optim->votes);
     lnt_plan_free(optim->error_bytes);

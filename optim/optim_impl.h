@@ -45,13 +45,25 @@ typedef struct lnt_phase_row {
     uint32_t programs; /* bit mask of what a step runs */
 } lnt_phase_row_t;
 
+/* An array of an algorithm's state, one element per parameter. Adding a row is all it takes: allocation, views, hashes,
+ * saving and loading walk the table. */
+typedef struct lnt_state_array {
+    const char *name;  /* of the view, and of the section in saved state: shorter than LNT_STATE_NAME_BYTES */
+    size_t elem_bytes; /* 4: f32; 1: a mask of 0 and 1 */
+    bool from_freeze;  /* holds nothing before the freeze */
+} lnt_state_array_t;
+
+enum { LNT_ARRAYS_MAX = 8, LNT_STATE_NAME_BYTES = 20 };
+enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
+
 typedef struct lnt_optim_row {
     const char *name;
     const char *doc;
     const lnt_cfg_row_t *options;
-    const lnt_phase_row_t *phases; /* the first that may be entered is the phase; the last always may */
-    bool l2_decay;                 /* decay enters the gradient; else it is decoupled */
-    bool freezes;                  /* keeps denominators and a mask of dead coordinates */
+    const lnt_phase_row_t *phases;   /* the first that may be entered is the phase; the last always may */
+    bool l2_decay;                   /* decay enters the gradient; else it is decoupled */
+    bool freezes;                    /* has a freeze */
+    const lnt_state_array_t *arrays; /* at most LNT_ARRAYS_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
     /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED; must not need the communicator.
@@ -90,13 +102,11 @@ struct lnt_optim {
     lnt_optim_tensor_t *tensors;
     uint32_t n_tensors;
     uint64_t n_elems; /* without the gaps of `base` */
-    uint64_t room;    /* elements in the arrays below, gaps included */
+    uint64_t room;    /* elements in the arrays, gaps included */
 
-    float *m, *v;
-    float *denominator;      /* sqrt(v_hat) + eps of the freeze; NULL unless row->freezes */
-    uint8_t *dead;           /* 1 = dead; NULL unless row->freezes */
-    float *scratch;          /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
-    lnt_state_vote_t *votes; /* [n_ranks] here and next: an import votes even when memory has run out */
+    void *arrays[LNT_ARRAYS_MAX]; /* [room] each, in the order of row->arrays */
+    float *scratch;               /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    lnt_state_vote_t *votes;      /* [n_ranks] here and next: an import votes even when memory has run out */
     uint64_t *error_bytes;
 
     uint32_t norm_block; /* grid of partial sums */
@@ -122,6 +132,16 @@ static inline const lnt_optim_tensor_t *lnt_optim_span(const lnt_optim_t *optim,
 {
     *at_p = optim->tensors[span->tensor].base + span->offset;
     return &optim->tensors[span->tensor];
+}
+
+static inline float *lnt_optim_f32(const lnt_optim_t *optim, uint32_t array)
+{
+    return optim->arrays[array];
+}
+
+static inline bool lnt_optim_holds(const lnt_optim_t *optim, const lnt_state_array_t *array)
+{
+    return !array->from_freeze || optim->frozen;
 }
 
 /* Plain Adam on a span: consume of warm-up programs and f32 lanes. */

@@ -145,9 +145,11 @@ lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads)
 
 static uint64_t memory_bytes(const lnt_optim_t *optim)
 {
-    uint64_t per_elem = 2 * sizeof(float) + (optim->row->freezes ? sizeof(float) + 1 : 0);
+    uint64_t bytes = optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0;
 
-    return optim->room * per_elem + (optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0);
+    for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++)
+        bytes += optim->room * array->elem_bytes;
+    return bytes;
 }
 
 lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p)
@@ -167,13 +169,20 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
     return LNT_OK;
 }
 
+/* First element of a tensor in an array. */
+static const void *array_of(const lnt_optim_t *optim, uint32_t array, const lnt_optim_tensor_t *tensor)
+{
+    return (const uint8_t *)optim->arrays[array] + tensor->base * optim->row->arrays[array].elem_bytes;
+}
+
 const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, uint32_t tensor)
 {
     if (optim == NULL || name == NULL || tensor >= optim->n_tensors) return NULL;
-    if (strcmp(name, "exp_avg") == 0) return optim->m + optim->tensors[tensor].base;
-    if (strcmp(name, "exp_avg_sq") == 0) return optim->v + optim->tensors[tensor].base;
-    if (optim->frozen && strcmp(name, "denominator") == 0) return optim->denominator + optim->tensors[tensor].base;
-    if (optim->frozen && strcmp(name, "dead") == 0) return optim->dead + optim->tensors[tensor].base;
+    for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
+        const lnt_state_array_t *array = &optim->row->arrays[i];
+        if (strcmp(array->name, name) != 0) continue;
+        return lnt_optim_holds(optim, array) ? array_of(optim, i, &optim->tensors[tensor]) : NULL;
+    }
     return NULL;
 }
 
@@ -183,13 +192,12 @@ uint64_t lnt_optim_hash(const lnt_optim_t *optim)
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
-        size_t bytes = tensor->count * sizeof(float);
-        hash = lnt_hash64(hash, tensor->x, bytes);
-        hash = lnt_hash64(hash, optim->m + tensor->base, bytes);
-        hash = lnt_hash64(hash, optim->v + tensor->base, bytes);
-        if (!optim->frozen) continue;
-        hash = lnt_hash64(hash, optim->denominator + tensor->base, bytes);
-        hash = lnt_hash64(hash, optim->dead + tensor->base, tensor->count);
+        hash = lnt_hash64(hash, tensor->x, tensor->count * sizeof(float));
+        for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
+            const lnt_state_array_t *array = &optim->row->arrays[i];
+            if (lnt_optim_holds(optim, array))
+                hash = lnt_hash64(hash, array_of(optim, i, tensor), tensor->count * array->elem_bytes);
+        }
     }
     for (uint32_t g = 0; g < optim->n_groups; g++)
         hash = hash_f64(hash_f64(hash, optim->groups[g].power1), optim->groups[g].power2);

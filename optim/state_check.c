@@ -22,7 +22,7 @@ static lnt_status_t parse_header(const uint8_t *bytes, uint64_t n, lnt_state_hea
                          "saved state: format %u, this library reads %d", header->version, LNT_STATE_VERSION);
     }
     if (header->bytes != n) return corrupt("wrong length");
-    if (header->n_sections != LNT_STATE_SECTIONS || header->frozen > 1 || header->world == 0 ||
+    if (header->n_sections > LNT_STATE_SECTIONS_MAX || header->frozen > 1 || header->world == 0 ||
         header->rank >= header->world || header->algorithm[sizeof(header->algorithm) - 1] != '\0' ||
         !isfinite(header->loss_scale) || header->loss_scale <= 0 || header->micro_steps == 0) {
         return corrupt("impossible header");
@@ -30,25 +30,50 @@ static lnt_status_t parse_header(const uint8_t *bytes, uint64_t n, lnt_state_hea
     return LNT_OK;
 }
 
+const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char *name)
+{
+    for (uint32_t i = 0; i < blob->header.n_sections; i++) {
+        if (strcmp(blob->parts[i].name, name) == 0) return &blob->parts[i];
+    }
+    return NULL;
+}
+
+/* The section at *pos, moving it behind. */
+static lnt_status_t parse_section(const uint8_t *bytes, uint64_t n, uint64_t *pos, lnt_state_part_t *part)
+{
+    lnt_state_section_t section;
+
+    if (n - *pos < sizeof(section)) return corrupt("a section is missing");
+    memcpy(&section, bytes + *pos, sizeof(section));
+    *pos += sizeof(section);
+    if (section.name[0] == '\0' || section.name[sizeof(section.name) - 1] != '\0' || section.bytes % 8 != 0 ||
+        section.bytes > n - *pos) {
+        return corrupt("impossible section");
+    }
+    if (section.crc != lnt_state_section_crc(&section, bytes + *pos)) return corrupt("wrong checksum of a section");
+    memcpy(part->name, section.name, sizeof(part->name));
+    part->payload = bytes + *pos;
+    part->bytes = section.bytes;
+    *pos += section.bytes;
+    return LNT_OK;
+}
+
 lnt_status_t lnt_state_parse(const void *data, uint64_t n, lnt_state_blob_t *blob_p)
 {
-    const uint8_t *bytes = data;
-    lnt_state_blob_t blob;
+    static const char *const common[LNT_STATE_COMMON_SECTIONS] = {LNT_STATE_NODES, LNT_STATE_TENSORS, LNT_STATE_GROUPS,
+                                                                  LNT_STATE_MASTERS, LNT_STATE_ERRORS};
+    lnt_state_blob_t blob = {.header = {.n_sections = 0}};
     uint64_t pos = sizeof(blob.header);
 
-    LNT_TRY(parse_header(bytes, n, &blob.header));
-    for (uint32_t id = 0; id < LNT_STATE_SECTIONS; id++) {
-        lnt_state_section_t section;
-        if (n - pos < sizeof(section)) return corrupt("a section is missing");
-        memcpy(&section, bytes + pos, sizeof(section));
-        pos += sizeof(section);
-        if (section.id != id || section.bytes % 8 != 0 || section.bytes > n - pos) return corrupt("impossible section");
-        if (section.crc != lnt_state_section_crc(&section, bytes + pos)) return corrupt("wrong checksum of a section");
-        blob.payload[id] = bytes + pos;
-        blob.bytes[id] = section.bytes;
-        pos += section.bytes;
+    LNT_TRY(parse_header(data, n, &blob.header));
+    for (uint32_t i = 0; i < blob.header.n_sections; i++) {
+        LNT_TRY(parse_section(data, n, &pos, &blob.parts[i]));
+        if (lnt_state_find(&blob, blob.parts[i].name) != &blob.parts[i]) return corrupt("two sections of one name");
     }
     if (pos != n) return corrupt("bytes behind the last section");
+    for (uint32_t i = 0; i < LNT_STATE_COMMON_SECTIONS; i++) {
+        if (lnt_state_find(&blob, common[i]) == NULL) return corrupt("a section is missing");
+    }
     *blob_p = blob;
     return LNT_OK;
 }
@@ -75,8 +100,9 @@ static lnt_status_t check_tensor(const lnt_optim_t *optim, uint32_t number, cons
 
 static lnt_status_t check_tensors(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
-    const uint8_t *at = blob->payload[LNT_STATE_TENSORS];
-    uint64_t left = blob->bytes[LNT_STATE_TENSORS];
+    const lnt_state_part_t *part = lnt_state_find(blob, LNT_STATE_TENSORS);
+    const uint8_t *at = part->payload;
+    uint64_t left = part->bytes;
 
     for (uint32_t t = 0; t < optim->n_tensors && t < blob->header.n_tensors; t++) {
         lnt_state_tensor_t row;
@@ -100,6 +126,7 @@ static lnt_status_t check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob
 {
     static const char cure[] = "resume with as many ranks on the same nodes, each rank with the blob it saved";
     lnt_comm_t *comm = lnt_plan_comm(optim->plan);
+    const lnt_state_part_t *saved = lnt_state_find(blob, LNT_STATE_NODES);
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
     uint32_t *nodes;
     bool equal = false;
@@ -115,48 +142,46 @@ static lnt_status_t check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob
     }
     nodes = lnt_plan_alloc(info.n_ranks * sizeof(*nodes), "nodes of ranks");
     if (nodes == NULL) return LNT_ERR_NO_MEMORY;
-    if (lnt_comm_get_nodes(comm, nodes) == LNT_OK &&
-        blob->bytes[LNT_STATE_NODES] == lnt_state_padded(info.n_ranks * sizeof(*nodes))) {
-        equal = memcmp(nodes, blob->payload[LNT_STATE_NODES], info.n_ranks * sizeof(*nodes)) == 0;
+    if (lnt_comm_get_nodes(comm, nodes) == LNT_OK && saved->bytes == lnt_state_padded(info.n_ranks * sizeof(*nodes))) {
+        equal = memcmp(nodes, saved->payload, info.n_ranks * sizeof(*nodes)) == 0;
     }
     lnt_plan_free(nodes);
     return equal ? LNT_OK
                  : lnt_error(LNT_ERR_STATE_MISMATCH, cure, "ranks sit on other nodes than when the state was saved");
 }
 
-static lnt_status_t check_sizes(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+static lnt_status_t check_size(const lnt_state_blob_t *blob, const char *name, uint64_t bytes)
 {
-    const uint64_t frozen_elems = blob->header.frozen ? optim->n_elems : 0;
-    const struct {
-        uint32_t id;
-        uint64_t bytes;
-    } expected[] = {{LNT_STATE_GROUPS, optim->n_groups * 2 * sizeof(double)},
-                    {LNT_STATE_MASTERS, optim->n_elems * sizeof(float)},
-                    {LNT_STATE_EXP_AVG, optim->n_elems * sizeof(float)},
-                    {LNT_STATE_EXP_AVG_SQ, optim->n_elems * sizeof(float)},
-                    {LNT_STATE_DENOMINATOR, frozen_elems * sizeof(float)},
-                    {LNT_STATE_DEAD, frozen_elems}};
+    const lnt_state_part_t *part = lnt_state_find(blob, name);
 
-    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-        if (blob->bytes[expected[i].id] != lnt_state_padded(expected[i].bytes))
-            return corrupt("a section has the wrong length");
+    return part != NULL && part->bytes == lnt_state_padded(bytes)
+               ? LNT_OK
+               : corrupt("a section is missing or too short or long");
+}
+
+static lnt_status_t check_groups(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    LNT_TRY(check_size(blob, LNT_STATE_GROUPS, optim->n_groups * 2 * sizeof(double)));
+    for (uint32_t g = 0; g < 2 * optim->n_groups; g++) {
+        double power;
+        memcpy(&power, lnt_state_find(blob, LNT_STATE_GROUPS)->payload + g * sizeof(power), sizeof(power));
+        if (!(power >= 0 && power <= 1)) return corrupt("impossible power of beta");
     }
     return LNT_OK;
 }
 
-static lnt_status_t check_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+static lnt_status_t check_arrays(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
-    const uint8_t *dead = blob->payload[LNT_STATE_DEAD];
-
-    for (uint32_t g = 0; g < 2 * optim->n_groups; g++) {
-        double power;
-        memcpy(&power, blob->payload[LNT_STATE_GROUPS] + g * sizeof(power), sizeof(power));
-        if (!(power >= 0 && power <= 1)) return corrupt("impossible power of beta");
+    LNT_TRY(check_size(blob, LNT_STATE_MASTERS, optim->n_elems * sizeof(float)));
+    for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++) {
+        const lnt_state_part_t *part = lnt_state_find(blob, array->name);
+        bool present = !array->from_freeze || blob->header.frozen;
+        LNT_TRY(check_size(blob, array->name, present ? optim->n_elems * array->elem_bytes : 0));
+        for (uint64_t i = 0; array->elem_bytes == 1 && i < part->bytes; i++) {
+            if (part->payload[i] > 1) return corrupt("impossible mask");
+        }
     }
-    for (uint64_t i = 0; i < blob->bytes[LNT_STATE_DEAD]; i++) {
-        if (dead[i] > 1) return corrupt("impossible mask");
-    }
-    return LNT_OK;
+    return blob->header.n_sections == lnt_state_sections(optim->row) ? LNT_OK : corrupt("unknown sections");
 }
 
 lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
@@ -170,12 +195,13 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
     LNT_TRY(check_tensors(optim, blob));
     LNT_TRY(check_world(optim, blob));
     LNT_TRY(lnt_plan_get_info(optim->plan, &plan));
-    if (blob->header.layout_hash != plan.layout_hash || blob->header.n_groups != optim->n_groups) {
+    if (blob->header.layout_hash != plan.layout_hash || blob->header.model_hash != plan.model_hash ||
+        blob->header.n_groups != optim->n_groups) {
         return lnt_error(LNT_ERR_STATE_MISMATCH,
                          "use the options of the run that saved the state (codecs, blocks, scale rule, groups)",
                          "the exchange programs differ from those of the saved state");
     }
     if (blob->header.frozen && !optim->row->freezes) return corrupt("frozen state of an algorithm without a freeze");
-    LNT_TRY(check_sizes(optim, blob));
-    return check_values(optim, blob);
+    LNT_TRY(check_groups(optim, blob));
+    return check_arrays(optim, blob);
 }

@@ -25,7 +25,7 @@ static void pad(writer_t *writer)
 
 static void open_section(writer_t *writer)
 {
-    lnt_state_section_t section = {0, 0, 0};
+    const lnt_state_section_t section = {.crc = 0};
 
     writer->section = writer->pos;
     put(writer, &section, sizeof(section));
@@ -33,19 +33,20 @@ static void open_section(writer_t *writer)
 
 uint32_t lnt_state_section_crc(const lnt_state_section_t *section, const uint8_t *payload)
 {
-    uint32_t crc = lnt_crc32c(0, &section->id, sizeof(section->id));
+    uint32_t crc = lnt_crc32c(0, section->name, sizeof(section->name));
 
     crc = lnt_crc32c(crc, &section->bytes, sizeof(section->bytes));
     return lnt_crc32c(crc, payload, section->bytes);
 }
 
-static void close_section(writer_t *writer, uint32_t id)
+static void close_section(writer_t *writer, const char *name)
 {
     const uint64_t start = writer->section + sizeof(lnt_state_section_t);
-    lnt_state_section_t section = {.id = id};
+    lnt_state_section_t section = {.crc = 0};
 
     pad(writer);
     if (writer->out == NULL) return;
+    memcpy(section.name, name, strlen(name));
     section.bytes = writer->pos - start;
     section.crc = lnt_state_section_crc(&section, writer->out + start);
     memcpy(writer->out + writer->section, &section, sizeof(section));
@@ -97,7 +98,7 @@ static void write_groups(const lnt_optim_t *optim, writer_t *writer)
 }
 
 /* array has one element of `size` bytes per element, laid out like the moments; NULL: the masters. */
-static void write_array(const lnt_optim_t *optim, writer_t *writer, uint32_t id, const void *array, size_t size,
+static void write_array(const lnt_optim_t *optim, writer_t *writer, const char *name, const void *array, size_t size,
                         bool present)
 {
     open_section(writer);
@@ -106,7 +107,7 @@ static void write_array(const lnt_optim_t *optim, writer_t *writer, uint32_t id,
         put(writer, array != NULL ? (const uint8_t *)array + tensor->base * size : (const void *)tensor->x,
             tensor->count * size);
     }
-    close_section(writer, id);
+    close_section(writer, name);
 }
 
 static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uint32_t n_nodes)
@@ -128,6 +129,15 @@ static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uin
     return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;
 }
 
+uint32_t lnt_state_sections(const lnt_optim_row_t *row)
+{
+    uint32_t n = LNT_STATE_COMMON_SECTIONS;
+
+    for (const lnt_state_array_t *array = row->arrays; array->name != NULL; array++)
+        n++;
+    return n;
+}
+
 static lnt_status_t make_header(const lnt_optim_t *optim, lnt_state_header_t *header)
 {
     lnt_comm_info_t comm = {.struct_size = sizeof(comm)};
@@ -137,10 +147,11 @@ static lnt_status_t make_header(const lnt_optim_t *optim, lnt_state_header_t *he
     LNT_TRY(lnt_plan_get_info(optim->plan, &plan));
     *header = (lnt_state_header_t){.version = LNT_STATE_VERSION,
                                    .library_version = lnt_version(),
-                                   .n_sections = LNT_STATE_SECTIONS,
+                                   .n_sections = lnt_state_sections(optim->row),
                                    .world = comm.n_ranks,
                                    .rank = comm.rank,
                                    .n_nodes = comm.n_nodes,
+                                   .model_hash = plan.model_hash,
                                    .layout_hash = plan.layout_hash,
                                    .step = optim->step,
                                    .skipped = optim->skipped,
@@ -170,10 +181,10 @@ static lnt_status_t write_state(const lnt_optim_t *optim, writer_t *writer)
     LNT_TRY(write_tensors(optim, writer));
     write_groups(optim, writer);
     write_array(optim, writer, LNT_STATE_MASTERS, NULL, sizeof(float), true);
-    write_array(optim, writer, LNT_STATE_EXP_AVG, optim->m, sizeof(float), true);
-    write_array(optim, writer, LNT_STATE_EXP_AVG_SQ, optim->v, sizeof(float), true);
-    write_array(optim, writer, LNT_STATE_DENOMINATOR, optim->denominator, sizeof(float), optim->frozen);
-    write_array(optim, writer, LNT_STATE_DEAD, optim->dead, 1, optim->frozen);
+    for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
+        const lnt_state_array_t *array = &optim->row->arrays[i];
+        write_array(optim, writer, array->name, optim->arrays[i], array->elem_bytes, lnt_optim_holds(optim, array));
+    }
     LNT_TRY(write_errors(optim, writer, header.n_nodes));
     if (writer->out == NULL) return LNT_OK;
     header.bytes = writer->pos;

@@ -1,4 +1,4 @@
-/* Saved state as bytes (docs/state_format.md is normative): a header, then sections in fixed order. Little-endian,
+/* Saved state as bytes (docs/state_format.md is normative): a header, then sections with names. Little-endian,
  * everything on 8-byte borders, each part with its CRC-32C, so that no single changed byte passes.
  */
 #ifndef LNT_STATE_FORMAT_H
@@ -21,31 +21,30 @@ typedef struct lnt_state_header {
     uint32_t phase, frozen, n_tensors, n_groups;
     double loss_scale, grad_norm, dead_share, dropped_norm;
     uint32_t micro_steps;
-    char algorithm[28];   /* zero-padded */
-    uint32_t reserved[3]; /* 0 */
-    uint32_t crc;         /* of all bytes before it */
+    char algorithm[28];  /* zero-padded */
+    uint64_t model_hash; /* of the tensors alone; world and nodes stand beside it, for loading into another world */
+    uint32_t reserved;   /* 0 */
+    uint32_t crc;        /* of all bytes before it */
 } lnt_state_header_t;
 
 _Static_assert(sizeof(lnt_state_header_t) == 160, "the header is the file format");
 
-enum {
-    LNT_STATE_NODES,   /* u32 [world]: node of every rank */
-    LNT_STATE_TENSORS, /* lnt_state_tensor_t and name, per tensor */
-    LNT_STATE_GROUPS,  /* f64 beta1^t, beta2^t per group */
-    LNT_STATE_MASTERS, /* f32, all tensors one after the other; so are the next four */
-    LNT_STATE_EXP_AVG,
-    LNT_STATE_EXP_AVG_SQ,
-    LNT_STATE_DENOMINATOR, /* empty before the freeze */
-    LNT_STATE_DEAD,        /* u8; empty before the freeze */
-    LNT_STATE_ERRORS,      /* lnt_state_extent_t and data, per extent this rank owns, of the programs of this phase */
-    LNT_STATE_SECTIONS
-};
+/* Every blob has these, and one section per array of the algorithm (lnt_state_array_t). */
+#define LNT_STATE_NODES "nodes"     /* u32 [world]: node of every rank */
+#define LNT_STATE_TENSORS "tensors" /* lnt_state_tensor_t and name, per tensor */
+#define LNT_STATE_GROUPS "groups"   /* f64 beta1^t, beta2^t per group */
+#define LNT_STATE_MASTERS "masters" /* f32, all tensors one after the other; so are the arrays */
+#define LNT_STATE_ERRORS "errors"   /* lnt_state_extent_t and data, per extent this rank owns; programs of this phase */
+enum { LNT_STATE_COMMON_SECTIONS = 5, LNT_STATE_SECTIONS_MAX = LNT_STATE_COMMON_SECTIONS + LNT_ARRAYS_MAX };
 
-/* In front of a section; crc covers id, bytes and the payload. */
+/* In front of a section; crc covers name, bytes and the payload. */
 typedef struct lnt_state_section {
-    uint32_t id, crc;
+    char name[LNT_STATE_NAME_BYTES]; /* zero-padded */
+    uint32_t crc;
     uint64_t bytes; /* of the payload, a multiple of 8 */
 } lnt_state_section_t;
+
+_Static_assert(sizeof(lnt_state_section_t) == 32, "the header of a section is the file format");
 
 typedef struct lnt_state_tensor {
     uint64_t count;
@@ -64,12 +63,22 @@ static inline uint64_t lnt_state_padded(uint64_t bytes)
 
 uint32_t lnt_state_section_crc(const lnt_state_section_t *section, const uint8_t *payload);
 
-/* A blob whose bytes have been checked: header, and where the payloads lie. */
+/* A blob whose bytes have been checked: header, and where the sections lie, in their order. */
+typedef struct lnt_state_part {
+    char name[LNT_STATE_NAME_BYTES];
+    const uint8_t *payload;
+    uint64_t bytes;
+} lnt_state_part_t;
+
 typedef struct lnt_state_blob {
     lnt_state_header_t header;
-    const uint8_t *payload[LNT_STATE_SECTIONS];
-    uint64_t bytes[LNT_STATE_SECTIONS];
+    lnt_state_part_t parts[LNT_STATE_SECTIONS_MAX]; /* [header.n_sections] */
 } lnt_state_blob_t;
+
+uint32_t lnt_state_sections(const lnt_optim_row_t *row); /* how many a blob of this algorithm has */
+
+/* NULL if there is none of that name; the common ones are in every parsed blob. */
+const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char *name);
 
 /* LNT_ERR_CORRUPT unless the bytes are a sound blob of this version; nothing is compared with the optimizer. */
 lnt_status_t lnt_state_parse(const void *bytes, uint64_t n, lnt_state_blob_t *blob_p);

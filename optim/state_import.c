@@ -35,14 +35,17 @@ static lnt_status_t take_vote(import_t *import, lnt_state_vote_t mine)
     return LNT_OK;
 }
 
-/* Parts that are the same on all ranks; the checksums stand for the payloads. */
+/* Sections that are the same on all ranks. */
 static uint64_t hash_common(const lnt_state_blob_t *blob)
 {
     uint64_t hash = lnt_hash64_u64(0, blob->header.step);
 
     hash = lnt_hash64_u64(hash, (uint64_t)blob->header.phase << 1 | blob->header.frozen);
-    for (uint32_t id = 0; id < LNT_STATE_ERRORS; id++)
-        hash = lnt_hash64(hash, blob->payload[id], blob->bytes[id]);
+    for (uint32_t i = 0; i < blob->header.n_sections; i++) {
+        const lnt_state_part_t *part = &blob->parts[i];
+        if (strcmp(part->name, LNT_STATE_ERRORS) != 0)
+            hash = lnt_hash64(lnt_hash64_text(hash, part->name), part->payload, part->bytes);
+    }
     return hash;
 }
 
@@ -68,22 +71,42 @@ static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, l
     stats.frozen = import->blob.header.frozen != 0;
     import->programs = lnt_optim_phase_row(import->optim->row->phases, &stats)->programs;
     mine->common = hash_common(&import->blob);
-    mine->error_bytes = import->blob.bytes[LNT_STATE_ERRORS];
+    mine->error_bytes = lnt_state_find(&import->blob, LNT_STATE_ERRORS)->bytes;
     return LNT_OK;
 }
 
 /* ---- from here on nothing fails ---- */
 
-static void load_array(const lnt_optim_t *optim, const lnt_state_blob_t *blob, uint32_t id, void *array, size_t size)
+/* array NULL: the masters. */
+static void load_array(const lnt_optim_t *optim, const lnt_state_part_t *part, void *array, size_t size)
 {
-    const uint8_t *from = blob->payload[id];
+    const uint8_t *from = part->payload;
 
-    if (blob->bytes[id] == 0) return;
+    if (part->bytes == 0) return;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
         void *to = array != NULL ? (void *)((uint8_t *)array + tensor->base * size) : (void *)tensor->x;
         if (tensor->count != 0) memcpy(to, from, tensor->count * size);
         from += tensor->count * size;
+    }
+}
+
+static void load_arrays(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    load_array(optim, lnt_state_find(blob, LNT_STATE_MASTERS), NULL, sizeof(float));
+    for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
+        const lnt_state_array_t *array = &optim->row->arrays[i];
+        load_array(optim, lnt_state_find(blob, array->name), optim->arrays[i], array->elem_bytes);
+    }
+}
+
+static void load_groups(lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    const uint8_t *powers = lnt_state_find(blob, LNT_STATE_GROUPS)->payload;
+
+    for (uint32_t g = 0; g < optim->n_groups; g++, powers += 2 * sizeof(double)) {
+        memcpy(&optim->groups[g].power1, powers, sizeof(double));
+        memcpy(&optim->groups[g].power2, powers + sizeof(double), sizeof(double));
     }
 }
 
@@ -93,16 +116,8 @@ static lnt_status_t apply(import_t *import)
     const lnt_state_blob_t *blob = &import->blob;
     const lnt_state_header_t *header = &blob->header;
 
-    load_array(optim, blob, LNT_STATE_MASTERS, NULL, sizeof(float));
-    load_array(optim, blob, LNT_STATE_EXP_AVG, optim->m, sizeof(float));
-    load_array(optim, blob, LNT_STATE_EXP_AVG_SQ, optim->v, sizeof(float));
-    load_array(optim, blob, LNT_STATE_DENOMINATOR, optim->denominator, sizeof(float));
-    load_array(optim, blob, LNT_STATE_DEAD, optim->dead, 1);
-    for (uint32_t g = 0; g < optim->n_groups; g++) {
-        const uint8_t *powers = blob->payload[LNT_STATE_GROUPS] + 2 * g * sizeof(double);
-        memcpy(&optim->groups[g].power1, powers, sizeof(double));
-        memcpy(&optim->groups[g].power2, powers + sizeof(double), sizeof(double));
-    }
+    load_arrays(optim, blob);
+    load_groups(optim, blob);
     optim->step = header->step;
     optim->skipped = header->skipped;
     optim->frozen = header->frozen != 0;
@@ -130,7 +145,7 @@ static lnt_status_t gather_errors(import_t *import)
     status = lnt_state_errors_measure(import->optim, &import->errors, longest);
     LNT_TRY(take_vote(import, (lnt_state_vote_t){.status = status}));
     status = lnt_state_errors_collect(import->optim, &import->errors, import->programs,
-                                      import->blob.payload[LNT_STATE_ERRORS], import->error_bytes);
+                                      lnt_state_find(&import->blob, LNT_STATE_ERRORS)->payload, import->error_bytes);
     if (status == LNT_OK) status = lnt_state_errors_check(&import->errors, import->programs);
     return take_vote(import, (lnt_state_vote_t){.status = status});
 }

@@ -73,6 +73,23 @@ START_TEST(every_listed_algorithm_has_a_row_and_options)
 }
 END_TEST
 
+START_TEST(state_arrays_fit_into_saved_state)
+{
+    for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
+        const lnt_state_array_t *arrays = lnt_optim_row_by_name(lnt_optim_list()[n])->arrays;
+        size_t i = 0;
+        for (; arrays[i].name != NULL; i++) {
+            ck_assert_uint_lt(i, LNT_ARRAYS_MAX);
+            ck_assert_uint_lt(strlen(arrays[i].name), LNT_STATE_NAME_BYTES);
+            ck_assert(arrays[i].elem_bytes == 4 || arrays[i].elem_bytes == 1);
+        }
+        ck_assert_uint_ge(i, LNT_ADAM_ARRAYS);
+        ck_assert_str_eq(arrays[LNT_ADAM_M].name, "exp_avg");
+        ck_assert_str_eq(arrays[LNT_ADAM_V].name, "exp_avg_sq");
+    }
+}
+END_TEST
+
 /* A table row of the docs is "| `name` | `default` |". */
 START_TEST(the_docs_list_every_option_with_its_default)
 {
@@ -110,6 +127,7 @@ int main(void)
     tcase_add_test(tcase, onebit_adam_walks_through_its_phases);
     tcase_add_test(tcase, a_refused_freeze_stays_due);
     tcase_add_test(tcase, every_listed_algorithm_has_a_row_and_options);
+    tcase_add_test(tcase, state_arrays_fit_into_saved_state);
     tcase_add_test(tcase, the_docs_list_every_option_with_its_default);
     tcase_add_test(tcase, phases_have_names);
     suite_add_tcase(suite, tcase);

@@ -3,6 +3,7 @@
  */
 #include <math.h>
 
+#include "../../optim/state_format.h"
 #include "ranks.h"
 
 enum { FREEZE = 4, STEPS = 10 };
@@ -201,6 +202,74 @@ START_TEST(no_changed_byte_passes)
 }
 END_TEST
 
+/* ---- sections have names ---- */
+
+/* The same sections from the last to the first. */
+static void reverse_sections(const uint8_t *blob, uint64_t bytes, uint8_t *out)
+{
+    uint64_t to = bytes;
+
+    memcpy(out, blob, sizeof(lnt_state_header_t));
+    for (uint64_t at = sizeof(lnt_state_header_t); at < bytes;) {
+        lnt_state_section_t section;
+        memcpy(&section, blob + at, sizeof(section));
+        to -= sizeof(section) + section.bytes;
+        memcpy(out + to, blob + at, sizeof(section) + section.bytes);
+        at += sizeof(section) + section.bytes;
+    }
+    ck_assert_uint_eq(to, sizeof(lnt_state_header_t));
+}
+
+/* The first section gets another name and a checksum that fits. */
+static void rename_first(uint8_t *blob, const char *name)
+{
+    uint8_t *at = blob + sizeof(lnt_state_header_t);
+    lnt_state_section_t section;
+
+    memcpy(&section, at, sizeof(section));
+    memset(section.name, 0, sizeof(section.name));
+    memcpy(section.name, name, strlen(name));
+    section.crc = lnt_state_section_crc(&section, at + sizeof(section));
+    memcpy(at, &section, sizeof(section));
+}
+
+static void names_body(rank_t *rank)
+{
+    static const char *const names[] = {"nodez", "groups", "dead"};
+    resume_t *resume = rank->arg;
+    uint8_t *blob, *other;
+    uint64_t bytes, hash;
+
+    rank_open(rank, &resume->model);
+    train(rank, resume, 0, FREEZE + 2);
+    save(rank, resume);
+    hash = lnt_optim_hash(rank->optim);
+    blob = resume->blob[rank->rank];
+    bytes = resume->bytes[rank->rank];
+    other = malloc(bytes);
+    reverse_sections(blob, bytes, other);
+    train(rank, resume, FREEZE + 2, FREEZE + 4);
+    ranks_ok(lnt_optim_state_import(rank->optim, other, bytes));
+    ck_assert_uint_eq(lnt_optim_hash(rank->optim), hash);
+    for (int i = 0; i < 3; i++) { /* a name nobody knows, one that is there already */
+        memcpy(other, blob, bytes);
+        rename_first(other, names[i]);
+        expect_refused(rank, other, bytes, LNT_ERR_CORRUPT);
+    }
+    free(other);
+    free(blob);
+    rank_close(rank);
+}
+
+START_TEST(sections_are_found_by_their_names)
+{
+    char options[128];
+    resume_t resume = draw_resume("onebit_adam", options, sizeof(options));
+
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, names_body, &resume);
+}
+END_TEST
+
 /* One rank's blob is bad: all refuse. */
 static void one_bad_blob(rank_t *rank)
 {
@@ -300,6 +369,7 @@ int main(void)
 
     tcase_add_test(tcase, resuming_equals_the_uninterrupted_run);
     tcase_add_test(tcase, no_changed_byte_passes);
+    tcase_add_test(tcase, sections_are_found_by_their_names);
     tcase_add_test(tcase, one_bad_blob_is_refused_by_all);
     tcase_add_test(tcase, blobs_of_another_run_are_refused);
     suite_add_tcase(suite, tcase);

@@ -206,6 +206,53 @@ START_TEST(unscaled_programs_know_no_loss_scale)
 }
 END_TEST
 
+/* ---- hashes ---- */
+
+typedef struct hashed {
+    const char *codec;
+    uint64_t length;
+    lnt_plan_info_t info; /* of rank 0 */
+} hashed_t;
+
+static void hash_body(rank_t *rank)
+{
+    hashed_t *hashed = rank->arg;
+    const model_t model = {.n_tensors = 1, .lengths = {hashed->length}};
+    lnt_plan_info_t info = {.struct_size = sizeof(info)};
+    seen_t *seen = calloc(1, sizeof(*seen));
+
+    ranks_ok(rank_plan(rank, &model));
+    (void)add_program(rank, hashed->codec, NULL, false, seen);
+    ranks_ok(lnt_plan_commit(rank->plan));
+    ranks_ok(lnt_plan_get_info(rank->plan, &info));
+    if (rank->rank == 0) hashed->info = info;
+    free(seen);
+    close_plan(rank);
+}
+
+static lnt_plan_info_t info_of(const char *codec, uint64_t length, uint32_t n_ranks)
+{
+    hashed_t hashed = {.codec = codec, .length = length};
+
+    ranks_run(&(world_t){.n_ranks = n_ranks, .nodes = {0, 1, 2}}, hash_body, &hashed);
+    return hashed.info;
+}
+
+/* Saved state compares model, programs and world one by one. */
+START_TEST(model_layout_and_plan_have_hashes_of_their_own)
+{
+    const lnt_plan_info_t base = info_of("f32", 200, 2), codec = info_of("sign1", 200, 2),
+                          model = info_of("f32", 201, 2), world = info_of("f32", 200, 3);
+
+    ck_assert_uint_eq(codec.model_hash, base.model_hash);
+    ck_assert_uint_ne(codec.layout_hash, base.layout_hash);
+    ck_assert_uint_ne(model.model_hash, base.model_hash);
+    ck_assert_uint_ne(model.layout_hash, base.layout_hash);
+    ck_assert_uint_eq(world.layout_hash, base.layout_hash);
+    ck_assert_uint_ne(world.plan_hash, base.plan_hash);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan_programs");
@@ -215,6 +262,7 @@ int main(void)
     tcase_add_loop_test(tcase, other_masks_or_factors_are_a_mismatch, 0, N_DIFFERENCES);
     tcase_add_test(tcase, what_does_not_travel_holds_up_nothing);
     tcase_add_test(tcase, unscaled_programs_know_no_loss_scale);
+    tcase_add_test(tcase, model_layout_and_plan_have_hashes_of_their_own);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
