@@ -2,6 +2,7 @@
  * rank at a time, and each picks what it owns now. Every owned element must be found exactly once, or the import is
  * refused.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include <linnet/coll.h>
@@ -9,6 +10,19 @@
 #include "state_format.h"
 
 enum { PIECE_FLOATS = 1 << 20 };
+
+/* < 0, 0 or > 0. Errors of one program, role, node and tensor follow each other by offset. */
+static int compare_extents(const void *a, const void *b)
+{
+    const lnt_error_extent_t *x = a, *y = b;
+    const uint64_t left[] = {x->program, x->server, x->codec_worker, x->tensor, x->offset};
+    const uint64_t right[] = {y->program, y->server, y->codec_worker, y->tensor, y->offset};
+
+    for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+        if (left[i] != right[i]) return left[i] < right[i] ? -1 : 1;
+    }
+    return 0;
+}
 
 static lnt_status_t list_own(lnt_optim_t *optim, lnt_state_errors_t *errors)
 {
@@ -24,6 +38,7 @@ static lnt_status_t list_own(lnt_optim_t *optim, lnt_state_errors_t *errors)
     for (errors->n_own = 0; errors->n_own < n; errors->n_own++) {
         LNT_TRY(lnt_plan_error_extent(optim->plan, errors->n_own, &errors->own[errors->n_own]));
     }
+    if (n != 0) qsort(errors->own, n, sizeof(*errors->own), compare_extents);
     return LNT_OK;
 }
 
@@ -32,8 +47,12 @@ lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *er
     uint64_t n_floats = 0;
 
     LNT_TRY(list_own(optim, errors));
-    for (size_t i = 0; i < errors->n_own; i++)
+    errors->first = lnt_plan_alloc(errors->n_own * sizeof(*errors->first), "places of owned errors");
+    if (errors->first == NULL) return LNT_ERR_NO_MEMORY;
+    for (size_t i = 0; i < errors->n_own; i++) {
+        errors->first[i] = n_floats;
         n_floats += errors->own[i].count;
+    }
     errors->values = lnt_plan_alloc(n_floats * sizeof(float), "imported errors");
     if (errors->values == NULL) return LNT_ERR_NO_MEMORY;
     errors->seen = lnt_plan_alloc(n_floats, "imported errors, seen");
@@ -45,6 +64,7 @@ lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *er
 void lnt_state_errors_release(lnt_state_errors_t *errors)
 {
     lnt_plan_free(errors->own);
+    lnt_plan_free(errors->first);
     lnt_plan_free(errors->values);
     lnt_plan_free(errors->seen);
     lnt_plan_free(errors->stream);
@@ -67,17 +87,39 @@ static bool take_part(lnt_state_errors_t *errors, uint64_t at, const lnt_error_e
     return true;
 }
 
+static bool is_of(const lnt_error_extent_t *own, const lnt_state_extent_t *saved)
+{
+    return own->program == saved->program && own->server == (saved->server != 0) &&
+           own->codec_worker == saved->codec_worker && own->tensor == saved->tensor;
+}
+
+/* The first owned extent that may share elements with a saved one. */
+static size_t find_first(const lnt_state_errors_t *errors, const lnt_state_extent_t *saved)
+{
+    const lnt_error_extent_t wanted = {.program = saved->program,
+                                       .server = saved->server != 0,
+                                       .codec_worker = saved->codec_worker,
+                                       .tensor = saved->tensor,
+                                       .offset = saved->offset};
+    size_t low = 0, high = errors->n_own;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare_extents(&errors->own[middle], &wanted) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low != 0 && is_of(&errors->own[low - 1], saved) ? low - 1
+                                                           : low; /* one that begins before may reach into it */
+}
+
 static lnt_status_t take_extent(lnt_state_errors_t *errors, const lnt_state_extent_t *saved, const uint8_t *data)
 {
-    uint64_t at = 0;
-
-    for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
-        const lnt_error_extent_t *own = &errors->own[i];
-        if (own->tensor != saved->tensor || own->program != saved->program || own->server != (saved->server != 0) ||
-            own->codec_worker != saved->codec_worker) {
-            continue;
-        }
-        if (!take_part(errors, at, own, saved, data)) {
+    for (size_t i = find_first(errors, saved); i < errors->n_own && is_of(&errors->own[i], saved); i++) {
+        if (errors->own[i].offset >= saved->offset + saved->count) break;
+        if (!take_part(errors, errors->first[i], &errors->own[i], saved, data)) {
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save", "saved errors of tensor %u overlap",
                              saved->tensor);
         }

@@ -89,7 +89,8 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob);
 /* Errors on their way from the ranks that saved them to those that own them now. Nothing live is written before apply.
  */
 typedef struct lnt_state_errors {
-    lnt_error_extent_t *own; /* what this rank owns now */
+    lnt_error_extent_t *own; /* what this rank owns now, sorted by what it is of and where it begins */
+    uint64_t *first;         /* [n_own] its first element in `values` */
     size_t n_own;
     float *values; /* of all owned extents, one after the other */
     uint8_t *seen;
