@@ -82,6 +82,7 @@ static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint
     lnt_encode_in_t sub = *in;
     sub.values = (const uint8_t *)in->values + first * lnt_dtype_row(in->dtype)->size;
     sub.n = n;
+    sub.index = in->index + first;
     if (in->live) sub.live = in->live + first / 8;
     if (in->error_in) sub.error_in = in->error_in + first;
     return sub;

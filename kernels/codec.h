@@ -31,6 +31,8 @@ typedef struct lnt_encode_in {
     uint64_t       n;
     const uint8_t *live;     /* NULL: all live */
     const float   *error_in; /* NULL: no error feedback */
+    uint64_t       seed;     /* for codecs that round by chance: element i takes the random number of (seed, index + i) and */
+    uint64_t       index;    /* nothing else, so results do not depend on pieces. Not used by the codecs of today */
 } lnt_encode_in_t;
 
 typedef struct lnt_encode_out {

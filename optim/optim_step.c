@@ -62,6 +62,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     params.loss_scale = optim->loss_scale;
     params.micro_steps = optim->micro_steps;
     params.hyper_hash = hyper_hash(optim);
+    params.step = optim->step;
     LNT_TRY(lnt_plan_begin(optim->plan, &params)); /* refuses a step inside a step, whose constants are in use */
     prepare_groups(optim);
     optim->clipped = false;

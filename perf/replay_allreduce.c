@@ -163,7 +163,7 @@ static lnt_status_t run_rounds(setting_t *set, lnt_comm_t *comm, lnt_exchange_t 
         uint8_t flags;
 
         memcpy(padded, (const float *)set->input.data + row * set->n_elems, set->n_elems * sizeof(float));
-        lnt_exchange_prepare(exchange, 1.0f, (float)(1.0 / set->n_ranks));
+        lnt_exchange_prepare(exchange, &(lnt_exchange_step_t){1.0f, (float)(1.0 / set->n_ranks), 0});
         LNT_TRY(replay_round_run(&round, &flags));
         if (flags != 0) {
             return lnt_error(LNT_ERR_INTERNAL, NULL, "step %u was skipped", step);

@@ -325,7 +325,8 @@ static lnt_status_t run_round(rank_state_t *state, uint32_t step)
 
     set_sources(state, step);
     for (uint32_t b = 0; b < state->set->n_buckets; ++b) {
-        lnt_exchange_prepare(state->exchanges[b], state->set->factor, state->set->server_factor);
+        lnt_exchange_prepare(state->exchanges[b],
+                             &(lnt_exchange_step_t){state->set->factor, state->set->server_factor, 0});
     }
     LNT_TRY(lnt_comm_get_stats(state->comm, &stats, true));
     LNT_TRY(replay_round_run(&state->round, &flags));

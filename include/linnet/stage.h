@@ -71,6 +71,7 @@ typedef struct lnt_step_params {
     double   loss_scale;  /* gradients are divided by it, 0 means 1 */
     uint32_t micro_steps; /* gradients are divided by it, 0 means 1 */
     uint32_t hyper_hash;  /* of the step's hyper-parameters */
+    uint64_t step;        /* committed steps so far; equal on all ranks. Seeds codecs that round by chance */
 } lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in every frame */
 
 /* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an open plan removes

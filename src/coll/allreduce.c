@@ -46,13 +46,14 @@ static lnt_status_t init(lnt_coll_t *coll)
 static void prepare(lnt_coll_t *coll)
 {
     const double n_nodes = coll->args.topo->n_nodes, n_ranks = coll->args.topo->n_ranks;
+    lnt_exchange_step_t step = {.factor = 1, .server_factor = 1, .step = coll->n_runs++};
 
     coll->source = (lnt_source_t){.values = coll->input, .dtype = coll->args.dtype};
     if (coll->args.redop == LNT_MEAN) {
-        lnt_exchange_prepare(coll->exchange, (float)(n_nodes / n_ranks), (float)(1.0 / n_nodes));
-    } else {
-        lnt_exchange_prepare(coll->exchange, 1.0f, 1.0f);
+        step.factor = (float)(n_nodes / n_ranks);
+        step.server_factor = (float)(1.0 / n_nodes);
     }
+    lnt_exchange_prepare(coll->exchange, &step);
 }
 
 /* The tile at pos, decoded: its number of elements. */

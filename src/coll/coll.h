@@ -59,6 +59,7 @@ struct lnt_coll {
     lnt_graph_t own_graph;    /* what `graph` points to, unless it is the exchange's */
     lnt_exchange_t *exchange; /* all-reduce */
     lnt_source_t source;      /* all-reduce */
+    uint64_t n_runs;          /* all-reduce */
     float *tile;              /* all-reduce: where values are decoded before they are converted; reduce-scatter, coded:
                                * sums of the own part */
     uint32_t vote_frame;      /* reduce-scatter: what this rank says to all */

@@ -183,7 +183,7 @@ static lnt_status_t new_exchange(const lnt_exchange_params_t *params, lnt_exchan
         return LNT_ERR_NO_MEMORY;
     }
     exchange->params = *params;
-    exchange->factor = exchange->server_factor = 1;
+    exchange->step = (lnt_exchange_step_t){.factor = 1, .server_factor = 1};
     status = lay_out(exchange);
     if (status < 0) {
         lnt_exchange_destroy(exchange);
@@ -318,10 +318,9 @@ const lnt_grid_t *lnt_exchange_grid(const lnt_exchange_t *exchange)
     return &exchange->grid;
 }
 
-void lnt_exchange_prepare(lnt_exchange_t *exchange, float factor, float server_factor)
+void lnt_exchange_prepare(lnt_exchange_t *exchange, const lnt_exchange_step_t *step)
 {
-    exchange->factor = factor;
-    exchange->server_factor = server_factor;
+    exchange->step = *step;
 }
 
 lnt_status_t lnt_exchange_bytes(const lnt_exchange_t *exchange, lnt_bytes_t *bytes_p)

@@ -53,9 +53,15 @@ void         lnt_exchange_destroy(lnt_exchange_t *exchange);
 lnt_graph_t      *lnt_exchange_graph(lnt_exchange_t *exchange);
 const lnt_grid_t *lnt_exchange_grid(const lnt_exchange_t *exchange);
 
-/* Before arming: the step's factors. mean: factor = (float)((double)M / n * ...), server_factor = (float)(1.0 / M);
- * sum: 1 and 1. */
-void lnt_exchange_prepare(lnt_exchange_t *exchange, float factor, float server_factor);
+/* What one run is made with. mean: factor = (float)((double)M / n * ...), server_factor = (float)(1.0 / M); sum: 1 and 1.
+ * Encode ops get as index an element's place in its tensor, and as seed a hash of step, program, tensor and who codes
+ * (node, or server): independent of buckets and segments. Packed pieces count on from the tensor they begin in. */
+typedef struct lnt_exchange_step {
+    float    factor, server_factor;
+    uint64_t step; /* equal on all ranks; the number of committed steps, so that a resumed run draws the same numbers */
+} lnt_exchange_step_t;
+
+void lnt_exchange_prepare(lnt_exchange_t *exchange, const lnt_exchange_step_t *step); /* before arming */
 
 /* After the job is done: decoded values of positions [pos, pos + count) of the packed vector; pos at a block border,
  * pos + count at a block border or the end. Same bytes on every rank. Also the mask of the grid, or NULL. */

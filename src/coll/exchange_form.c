@@ -216,7 +216,7 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
         sum_node(exchange, piece->pos, end, values);
     }
     for (uint64_t i = 0; i < piece->count; i++) {
-        values[i] *= exchange->factor;
+        values[i] *= exchange->step.factor;
     }
     flags = check_finite(values, piece->count);
     note_touched(exchange, piece, lnt_piece_live(exchange, piece), values);

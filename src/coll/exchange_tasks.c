@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "../base/hash.h"
+
 static uint8_t flag_if(bool poisoned)
 {
     return poisoned ? LNT_FRAME_POISONED : 0;
@@ -23,7 +25,15 @@ typedef struct coder {
     const float *error; /* NULL: none */
     float *shadow;
     uint64_t base;
+    uint64_t seed; /* of this run and coder; tensors have their own */
 } coder_t;
+
+enum { SERVER = 0, FIRST_NODE = 1 };
+
+static uint64_t seed_of(const lnt_exchange_t *exchange, uint64_t who)
+{
+    return lnt_hash64_u64(lnt_hash64_u64(exchange->step.step, exchange->params.program), who);
+}
 
 static coder_t coder_of(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t frame)
 {
@@ -71,6 +81,7 @@ static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, cons
             k++;
         }
         one.values = (const float *)in->values + i;
+        one.index = in->index + i;
         one.n = piece->count - i < block ? piece->count - i : block;
         one.live = in->live == NULL ? NULL : in->live + i / 8;
         one.error_in = in->error_in == NULL ? NULL : in->error_in + i;
@@ -89,7 +100,14 @@ static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float 
     const lnt_codec_t *wire = &exchange->wire;
     const uint8_t *live = lnt_piece_live(exchange, piece);
     uint64_t at = piece->pos - coder->base;
-    lnt_encode_in_t in = {values, LNT_F32, piece->count, live, coder->error == NULL ? NULL : coder->error + at};
+    lnt_run_t run = lnt_layout_run(&exchange->grid, piece->pos, piece->pos + 1);
+    lnt_encode_in_t in = {.values = values,
+                          .dtype = LNT_F32,
+                          .n = piece->count,
+                          .live = live,
+                          .error_in = coder->error == NULL ? NULL : coder->error + at,
+                          .seed = lnt_hash64_u64(coder->seed, run.tensor),
+                          .index = run.offset};
     lnt_encode_out_t out = {scales_at(coder, piece->block), coder->codes + piece->code,
                             coder->error == NULL ? NULL : coder->shadow + at, false};
     uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
@@ -135,8 +153,12 @@ void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     block->flags = lnt_exchange_gather_flags(exchange, block->segment.pos, block->segment.end);
     while (lnt_piece_next(exchange, &piece)) {
         float *values = formed_at(exchange, piece.pos);
-        lnt_encode_in_t in = {values, LNT_F32, piece.count, lnt_piece_live(exchange, &piece),
-                              exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
+        lnt_encode_in_t in = {
+            .values = values,
+            .dtype = LNT_F32,
+            .n = piece.count,
+            .live = lnt_piece_live(exchange, &piece),
+            .error_in = exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
 
         block->flags |= lnt_exchange_form_wire(exchange, &piece, values);
         wire->ops.measure(&wire->cfg, &in, piece.pos - block->segment.pos, &measure);
@@ -189,6 +211,7 @@ void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     coder.error = exchange->worker_error;
     coder.shadow = exchange->worker_shadow;
     coder.base = exchange->shard_pos;
+    coder.seed = seed_of(exchange, FIRST_NODE + exchange->node);
     flags |=
         measured ? measured_flags(exchange, segment) : lnt_exchange_gather_flags(exchange, segment->pos, segment->end);
     while (lnt_piece_next(exchange, &piece)) {
@@ -225,10 +248,10 @@ static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segme
         coder_t from = coder_of(exchange, segment, serve_frame(exchange, b, s));
 
         (b == 0 ? wire->ops.decode : wire->ops.decode_add)(&wire->cfg, scales_at(&from, piece->block),
-                                                             from.codes + piece->code, piece->count, live, values);
+                                                           from.codes + piece->code, piece->count, live, values);
     }
     for (uint64_t i = 0; i < piece->count; i++) {
-        values[i] *= exchange->server_factor;
+        values[i] *= exchange->step.server_factor;
     }
 }
 
@@ -266,6 +289,7 @@ void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     coder.error = exchange->server_error;
     coder.shadow = exchange->server_shadow;
     coder.base = exchange->chunk_pos;
+    coder.seed = seed_of(exchange, SERVER);
     while (lnt_piece_next(exchange, &piece)) {
         form_mean(exchange, segment, s, &piece, values);
         flags |= code_piece(&coder, &piece, values, false);

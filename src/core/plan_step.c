@@ -64,7 +64,7 @@ static uint32_t count_travelling(const lnt_plan_t *plan, const lnt_plan_bucket_t
 
 static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
-    float server_factor = (float)(1.0 / plan->comm->topo->n_nodes);
+    lnt_exchange_step_t step = {.server_factor = (float)(1.0 / plan->comm->topo->n_nodes), .step = params->step};
     uint32_t n_graphs = 0;
 
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
@@ -73,7 +73,8 @@ static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = bucket->exchange[p];
             if ((params->programs >> p & 1u) == 0 || exchange == NULL) continue;
-            lnt_exchange_prepare(exchange, step_factor(plan, &plan->programs[p], params), server_factor);
+            step.factor = step_factor(plan, &plan->programs[p], params);
+            lnt_exchange_prepare(exchange, &step);
             plan->graphs[n_graphs++] = lnt_exchange_graph(exchange);
         }
         bucket->end_graph = n_graphs;
@@ -90,6 +91,7 @@ static uint32_t hash_step(const lnt_plan_t *plan, const lnt_step_params_t *param
 
     hash =
         lnt_hash64_u64(lnt_hash64(hash, factors, sizeof(factors)), params->micro_steps != 0 ? params->micro_steps : 1);
+    hash = lnt_hash64_u64(hash, params->step);
     return (uint32_t)(hash ^ hash >> 32);
 }
 

@@ -54,7 +54,7 @@ static void check_vector(const vector_t *v)
     const uint8_t *live = v->live.size ? v->live.bytes : NULL;
     memcpy(values, v->input.bytes, v->input.size);
     memcpy(error, v->error.bytes, v->error.size);
-    lnt_encode_in_t in = {values, LNT_F32, v->n, live, error};
+    lnt_encode_in_t in = {.values = values, .dtype = LNT_F32, .n = v->n, .live = live, .error_in = error};
     lnt_encode_out_t out = {.scales = scales, .codes = codes, .error_out = error};
     v->codec.ops.encode(&v->codec.cfg, &in, &out);
     ck_assert_int_eq(out.poisoned, v->poisoned);

@@ -133,7 +133,11 @@ static void run_encode(const test_case_t *t, const void *values, const uint8_t *
 {
     float *live_error = guarded_take(&error_mem, 4 * t->n), *shadow = guarded_take(&shadow_mem, 4 * t->n);
     memcpy(live_error, error, 4 * t->n);
-    lnt_encode_in_t in = {values, t->dtype, t->n, live, t->feedback == EF_NONE ? NULL : live_error};
+    lnt_encode_in_t in = {.values = values,
+                          .dtype = t->dtype,
+                          .n = t->n,
+                          .live = live,
+                          .error_in = t->feedback == EF_NONE ? NULL : live_error};
     lnt_encode_out_t out = {.scales = guarded_take(&scale_mem, scale_bytes(t)),
                             .codes = guarded_take(&code_mem, code_bytes(t))};
     if (t->feedback != EF_NONE) out.error_out = t->feedback == EF_IN_PLACE ? live_error : shadow;

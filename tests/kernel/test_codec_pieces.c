@@ -72,7 +72,8 @@ START_TEST(pieces_give_the_same_bytes)
         data_fill(DATA_SPARSE, error, N);
         for (size_t i = 0; i < sizeof(live); i++)
             live[i] = (uint8_t)(rng_next() | rng_next());
-        lnt_encode_in_t in = {input, LNT_F32, n, round / 2 % 2 ? live : NULL, error};
+        lnt_encode_in_t in = {
+            .values = input, .dtype = LNT_F32, .n = n, .live = round / 2 % 2 ? live : NULL, .error_in = error};
         check_pieces(row, ops, &cfg, &in);
     }
 }
@@ -87,7 +88,7 @@ START_TEST(a_poisoned_piece_codes_zero)
     lnt_codec_cfg_t cfg = {8192, LNT_SCALE_L2};
     if (!row->has_scales) return;
     data_fill(DATA_NAN, input, N);
-    lnt_encode_in_t in = {input, LNT_F32, N, NULL, NULL};
+    lnt_encode_in_t in = {.values = input, .dtype = LNT_F32, .n = N, .live = NULL, .error_in = NULL};
     lnt_encode_out_t out = {.scales = scale_a, .codes = codes_a};
     ops->encode_scaled(&cfg, &in, 1.0f, &out);
     ck_assert(out.poisoned);

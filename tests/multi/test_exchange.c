@@ -97,6 +97,47 @@ static void add_bias(void *arg, const lnt_span_t *span, float *value)
     }
 }
 
+/* --- what encoders are told ----------------------------------------------------------------------------------------
+ */
+
+enum { PLACES = 1 << 16, SEEDS_MAX = 64 };
+
+/* Where `on`, values that are coded are their own places: tensor * PLACES + offset. */
+static struct spy {
+    bool on;
+    uint64_t step;
+    void (*encode)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, lnt_encode_out_t *out);
+    uint64_t seeds[SEEDS_MAX];
+    uint32_t tensors[SEEDS_MAX], n_seeds;
+} spy;
+
+static void write_places(void *arg, const lnt_span_t *span, float *value)
+{
+    (void)arg;
+    for (uint64_t i = 0; i < span->count; i++) {
+        value[i] = (float)(span->tensor * (uint64_t)PLACES + span->offset + i);
+    }
+}
+
+static void encode_places(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, lnt_encode_out_t *out)
+{
+    const float *values = in->values;
+    uint32_t tensor = (uint32_t)values[0] / PLACES, k = 0;
+
+    for (uint64_t i = 0; i < in->n; i++) {
+        ck_assert(values[i] == (float)(tensor * (uint64_t)PLACES + in->index + i));
+    }
+    while (k < spy.n_seeds && spy.seeds[k] != in->seed) {
+        k++;
+    }
+    ck_assert_uint_lt(k, SEEDS_MAX);
+    ck_assert(k == spy.n_seeds || spy.tensors[k] == tensor); /* no two tensors have the same */
+    spy.n_seeds += k == spy.n_seeds;
+    spy.seeds[k] = in->seed;
+    spy.tensors[k] = tensor;
+    spy.encode(cfg, in, out);
+}
+
 /* --- worlds --------------------------------------------------------------------------------------------------------
  */
 
@@ -181,9 +222,15 @@ static void make_exchange(bucket_t *bucket, const shape_t *shape, uint32_t rank,
                                  bucket->oracle.bias != NULL ? add_bias : NULL,
                                  NULL,
                                  NULL};
+    if (spy.on) {
+        spy.encode = params.codec.ops.encode;
+        params.codec.ops.encode = encode_places;
+        params.stage.produce_wire = write_places;
+    }
     ck_assert_int_eq(lnt_exchange_predict(&params, &memory), LNT_OK);
     ck_assert_int_eq(lnt_exchange_create(&params, &bucket->exchange[rank]), LNT_OK);
-    lnt_exchange_prepare(bucket->exchange[rank], bucket->oracle.factor, bucket->oracle.server_factor);
+    lnt_exchange_prepare(bucket->exchange[rank],
+                         &(lnt_exchange_step_t){bucket->oracle.factor, bucket->oracle.server_factor, spy.step});
     world.graphs[rank][number] = lnt_exchange_graph(bucket->exchange[rank]);
     worker = lnt_exchange_worker_error(bucket->exchange[rank]);
     server = lnt_exchange_server_error(bucket->exchange[rank]);
@@ -725,6 +772,32 @@ START_TEST(segments_and_order_leave_results_alone)
 }
 END_TEST
 
+static uint32_t seeds_after(shape_t *shape, uint64_t segment, uint64_t step)
+{
+    shape->segment = segment;
+    spy.step = step;
+    make_world(shape, 1, fake_random(&world.net));
+    draw_inputs(&world.bucket[0]);
+    run_ranks(1);
+    end_world();
+    return spy.n_seeds;
+}
+
+/* Index: the element's place in its tensor. Seed: of the tensor, the step, and who codes: two nodes and the server. */
+START_TEST(encoders_know_the_place_of_elements)
+{
+    shape_t shape = {
+        .n = 4, .label = {5, 5, 9, 9}, .codec = ORACLE_F32, .block = 64, .n_extents = 3, .count = {300, 0, 1000}};
+
+    seed_case(0, 50);
+    spy.on = true;
+    ck_assert_uint_eq(seeds_after(&shape, 100, 7), 2 * 3);
+    ck_assert_uint_eq(seeds_after(&shape, 700, 7), 2 * 3); /* segments do not matter */
+    ck_assert_uint_eq(seeds_after(&shape, 700, 8), 4 * 3);
+    memset(&spy, 0, sizeof(spy));
+}
+END_TEST
+
 int main(void)
 {
     const int n_maps = (int)(sizeof(maps) / sizeof(maps[0]));
@@ -743,6 +816,7 @@ int main(void)
     tcase_add_loop_test(tests, large_blocks_match_the_oracle, 0, n_maps);
     tcase_add_loop_test(tests, compat_grids_match_the_oracle, 0, n_maps);
     tcase_add_loop_test(tests, segments_and_order_leave_results_alone, 0, n_maps);
+    tcase_add_test(tests, encoders_know_the_place_of_elements);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
