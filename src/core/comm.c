@@ -1,6 +1,7 @@
 /* Creation and destruction of communicators.
  *
- * Creation is one all-gather of greetings, then only the mesh: connect, vote, exchange of the transports' offers, vote.
+ * Creation is one all-gather of greetings, then only the mesh: connect, vote, exchange of the transports' offers, vote,
+ * and at last a first frame through every channel.
  * Between two votes a rank does its own part and carries its status to the next one, so that every rank learns of a
  * failure and who had it. Clean-up communicates with nobody: closing the sockets is what the others see.
  */
@@ -86,7 +87,8 @@ out:
 static lnt_status_t prepare(lnt_comm_t *comm)
 {
     LNT_TRY(create_topologies(comm));
-    return lnt_net_create(comm, comm->peers);
+    LNT_TRY(lnt_net_create(comm, comm->peers));
+    return lnt_probe_create(comm);
 }
 
 /* A caller and a progress thread per rank: when they outnumber the cores, spinning takes time from who has work. */
@@ -128,11 +130,13 @@ static lnt_status_t connect_all(lnt_comm_t *comm, const lnt_comm_settings_t *set
     LNT_TRY(lnt_mesh_vote(comm->mesh, lnt_net_open(comm), timeout_ms));
     LNT_TRY(lnt_mesh_vote(comm->mesh, lnt_net_exchange(comm, timeout_ms), timeout_ms));
     lnt_mesh_on_failure(comm->mesh, lnt_comm_on_failure, comm);
-    return lnt_net_start(comm);
+    LNT_TRY(lnt_net_start(comm)); /* from here on the mesh belongs to the progress side */
+    return lnt_probe_run(comm);
 }
 
 static void release(lnt_comm_t *comm, uint32_t linger_ms)
 {
+    lnt_net_stop(comm);
     lnt_net_destroy(comm);
     lnt_mesh_close(comm->mesh, linger_ms);
     lnt_topo_destroy(comm->flat);
@@ -227,7 +231,6 @@ lnt_status_t lnt_comm_destroy(lnt_comm_t *comm)
                          "the communicator still has %u plans and requests", comm->n_objects);
     }
     context = comm->context;
-    lnt_net_stop(comm);
     release(comm, LINGER_MS);
     atomic_fetch_sub(&context->n_objects, 1);
     return LNT_OK;

@@ -232,6 +232,13 @@ static lnt_status_t open_channel(lnt_comm_t *comm, lnt_channel_t *channel)
         .logger = comm->context->logger,
     };
 
+    char why[160] = "";
+
+    if (!channel->ops->usable(why, sizeof(why))) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "install what is missing, or allow another transport in LINNET_TLS",
+                         "transport %s is needed on rank %u, but is not usable there: %s", channel->ops->name,
+                         comm->rank, why);
+    }
     return channel->ops->open(&params, &channel->transport);
 }
 
@@ -290,11 +297,14 @@ lnt_status_t lnt_net_start(lnt_comm_t *comm)
 {
     LNT_TRY(watch_descriptors(comm));
     lnt_progress_add(comm->context->progress, &comm->net->item);
+    comm->net->started = true;
     return LNT_OK;
 }
 
 void lnt_net_stop(lnt_comm_t *comm)
 {
+    if (comm->net == NULL || !comm->net->started) return;
+    comm->net->started = false;
     lnt_progress_remove(comm->context->progress, &comm->net->item);
     lnt_progress_unwatch_fd(comm->context->progress, lnt_mesh_fd(comm->mesh));
 }
@@ -322,6 +332,7 @@ void lnt_net_destroy(lnt_comm_t *comm)
         for (size_t i = 0; i < net->n_channels; i++)
             lnt_free(net->channels[i].use);
     }
+    lnt_probe_destroy(comm); /* still there when creation failed */
     lnt_pace_drop(net->pace);
     lnt_comm_cache_destroy(comm); /* channels are closed: nobody holds frames of requests any more */
     lnt_exec_destroy(comm->exec);

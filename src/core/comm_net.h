@@ -37,7 +37,8 @@ lnt_status_t lnt_greeting_check(const lnt_greeting_t *greetings, uint32_t rank, 
 
 /* ---- routes (comm_route.c) ---- */
 
-/* Bit per row of the transport table that `list` allows and that is usable in this process. */
+/* Bit per row of the transport table that `list` allows and that is usable in this process, as far as it is tried yet.
+ */
 lnt_status_t lnt_route_usable(const char *list, uint32_t *transports_p);
 /* Row of the transport table for every peer; an error (on every rank the same) when some pair has none. */
 lnt_status_t lnt_route_choose(const lnt_peer_id_t *peers, uint32_t rank, uint32_t n_ranks, uint8_t *row_of);
@@ -94,6 +95,8 @@ struct lnt_comm_net {
     int64_t broken_peer; /* -1: no channel broke */
     uint64_t broken_ns;
     char broken_why[160];
+    struct lnt_probe *probe; /* only during creation */
+    bool started;            /* in progress: lnt_net_start to lnt_net_stop */
     _Atomic uint32_t record_claimed;
     bool settled; /* the executor knows the failure */
     uint64_t stats_base[3];
@@ -106,6 +109,12 @@ lnt_status_t lnt_net_start(lnt_comm_t *comm);                         /* from no
 void lnt_net_stop(lnt_comm_t *comm);                                  /* not any more; legal when never started */
 void lnt_net_close(lnt_comm_t *comm);                                 /* transports; idempotent */
 void lnt_net_destroy(lnt_comm_t *comm);                               /* NULL net is legal */
+
+/* ---- a first frame through every channel (comm_probe.c) ---- */
+
+lnt_status_t lnt_probe_create(lnt_comm_t *comm); /* into net->probe */
+lnt_status_t lnt_probe_run(lnt_comm_t *comm);    /* collective; the communicator must be in progress */
+void lnt_probe_destroy(lnt_comm_t *comm);
 
 /* ---- failure (comm_fail.c) ---- */
 

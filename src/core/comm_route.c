@@ -51,23 +51,30 @@ static lnt_status_t parse_list(const char *list, uint32_t *allowed_p)
     return LNT_OK;
 }
 
+static bool is_usable(const lnt_transport_ops_t *row)
+{
+    char why[160] = "";
+
+    if (row->usable(why, sizeof(why))) return true;
+    lnt_log(lnt_log_current(), LNT_LOG_INFO, LNT_SUB_NET, "transport %s is not usable here: %s", row->name, why);
+    return false;
+}
+
+/* The last row allowed has nothing behind it to fall back on, so it is tried only when it is chosen (lnt_net_open): a
+ * network library is not loaded for ranks that share a host. */
 lnt_status_t lnt_route_usable(const char *list, uint32_t *transports_p)
 {
     size_t n_rows;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
-    uint32_t allowed, usable = 0;
-    char why[160];
+    uint32_t allowed, usable;
 
     LNT_TRY(parse_list(list, &allowed));
+    allowed &= (1u << n_rows) - 1;
+    usable = allowed;
     for (size_t r = 0; r < n_rows; r++) {
-        if (((allowed >> r) & 1) == 0) continue;
-        why[0] = '\0';
-        if (rows[r]->usable(why, sizeof(why))) {
-            usable |= 1u << r;
-        } else {
-            lnt_log(lnt_log_current(), LNT_LOG_INFO, LNT_SUB_NET, "transport %s is not usable here: %s", rows[r]->name,
-                    why);
-        }
+        const uint32_t bit = 1u << r;
+
+        if ((allowed & bit) != 0 && (allowed >> r) > 1 && !is_usable(rows[r])) usable &= ~bit;
     }
     *transports_p = usable;
     return LNT_OK;
