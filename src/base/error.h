@@ -42,7 +42,7 @@ lnt_error_info_t *lnt_error_mutable(void);
     } while (0)
 
 /* Structs that begin with struct_size. The caller's may be larger (a newer header) if all that this library does not
- * know is zero; LNT_ERR_VERSION else. A field added here must go with the size of the version before it. */
+ * know is zero; LNT_ERR_VERSION else. Version 0.1 is the first, so nothing smaller exists yet. */
 lnt_status_t lnt_check_struct(const char *function, const void *params, size_t known);
 #define LNT_CHECK_STRUCT(_params) LNT_TRY(lnt_check_struct(__func__, (_params), sizeof(*(_params))))
 
