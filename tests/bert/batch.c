@@ -11,7 +11,7 @@ enum { DRAWS_PER_SEQUENCE = 1024 }; /* counters reserved for one sequence */
 bert_batch_t *bert_batch_create(int sequences, int seq, int targets_each)
 {
     bert_batch_t *batch = calloc(1, sizeof(*batch));
-    size_t        targets = (size_t)sequences * (size_t)targets_each;
+    size_t targets = (size_t)sequences * (size_t)targets_each;
 
     if (batch == NULL) {
         return NULL;
@@ -43,7 +43,7 @@ void bert_batch_destroy(bert_batch_t *batch)
 static void choose_places(int n, int seq, uint64_t key, uint64_t *counter, int *place)
 {
     bool taken[64] = {false};
-    int  found = 0;
+    int found = 0;
 
     while (found < n) {
         int at = 1 + (int)rng_below(key, (*counter)++, (uint32_t)(seq - 2));
@@ -59,7 +59,7 @@ static void choose_places(int n, int seq, uint64_t key, uint64_t *counter, int *
 
 static void hide_word(bert_batch_t *batch, int target, int vocab, uint64_t key, uint64_t *counter)
 {
-    int     *token = &batch->token[batch->where[target]];
+    int *token = &batch->token[batch->where[target]];
     uint32_t kind = rng_below(key, (*counter)++, 10);
 
     batch->label[target] = *token;
@@ -75,10 +75,10 @@ static void hide_word(bert_batch_t *batch, int target, int vocab, uint64_t key, 
 static void fill_sequence(bert_batch_t *batch, const bert_stream_t *stream, int vocab, uint64_t key, int index)
 {
     uint64_t counter = (uint64_t)index * DRAWS_PER_SEQUENCE;
-    size_t   words = (size_t)batch->seq - 2;
-    size_t   start = rng_below(key, counter++, (uint32_t)(stream->count - words + 1));
-    int     *token = batch->token + (size_t)index * (size_t)batch->seq;
-    int     *place = batch->where + (size_t)index * (size_t)batch->targets_each;
+    size_t words = (size_t)batch->seq - 2;
+    size_t start = rng_below(key, counter++, (uint32_t)(stream->count - words + 1));
+    int *token = batch->token + (size_t)index * (size_t)batch->seq;
+    int *place = batch->where + (size_t)index * (size_t)batch->targets_each;
 
     token[0] = TOKEN_CLS;
     for (size_t i = 0; i < words; i++) {

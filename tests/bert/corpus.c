@@ -17,8 +17,8 @@ char *corpus_read_file(const char *path, size_t *bytes_p)
 {
     gzFile file = gzopen(path, "rb");
     size_t room = 1 << 20, used = 0;
-    char  *text = malloc(room);
-    int    got = 0;
+    char *text = malloc(room);
+    int got = 0;
 
     while ((file != NULL) && (text != NULL) && ((got = gzread(file, text + used, (unsigned)(room - used - 1))) > 0)) {
         used += (size_t)got;
@@ -43,11 +43,22 @@ char *corpus_read_file(const char *path, size_t *bytes_p)
     return text;
 }
 
+/* Length of a UTF-8 sequence by its first byte, 0 if none begins so. */
+static size_t utf8_announced(unsigned char first)
+{
+    if (first < 0x80) {
+        return 1;
+    }
+    if ((first < 0xc2) || (first > 0xf4)) {
+        return 0;
+    }
+    return (first < 0xe0) ? 2 : (first < 0xf0) ? 3 : 4;
+}
+
 /* Length of the UTF-8 sequence at p, 0 if it is none. */
 static size_t utf8_length(const unsigned char *p, size_t left)
 {
-    size_t n = (p[0] < 0x80) ? 1 : (p[0] >= 0xc2 && p[0] < 0xe0) ? 2 : (p[0] >= 0xe0 && p[0] < 0xf0) ? 3
-               : (p[0] >= 0xf0 && p[0] < 0xf5) ? 4 : 0;
+    size_t n = utf8_announced(p[0]);
 
     if (n > left) {
         return 0;
@@ -67,7 +78,7 @@ static size_t keep_text(const char *from, size_t n, char *to)
 
     for (size_t i = 0; i < n;) {
         size_t length = utf8_length((const unsigned char *)from + i, n - i);
-        char   c = from[i];
+        char c = from[i];
 
         if ((length == 0) || ((length == 1) && iscntrl((unsigned char)c) && !isspace((unsigned char)c))) {
             i++;
@@ -139,7 +150,7 @@ static size_t drop_characters(char *text, size_t n, const char *unwanted)
 static size_t drop_sources(char *text, size_t n)
 {
     size_t used = 0;
-    bool   cutting = false;
+    bool cutting = false;
 
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '\n') {
@@ -176,7 +187,7 @@ static bool worth_keeping(const char *text, size_t n)
 /* Hashes of the paragraphs kept so far, open addressing; 0 is free. */
 typedef struct known {
     uint64_t *slot;
-    size_t    mask;
+    size_t mask;
 } known_t;
 
 static bool known_before(known_t *known, const char *text, size_t n)
@@ -220,7 +231,7 @@ static size_t first_headword(const char *raw, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(raw + at, '\n', bytes - at);
-        size_t      length = (end == NULL) ? bytes - at : (size_t)(end - raw) - at;
+        size_t length = (end == NULL) ? bytes - at : (size_t)(end - raw) - at;
         const char *pronounced = memmem(raw + at, length, " \\", 2);
 
         if ((raw[at] != ' ') && (pronounced != NULL)) {
@@ -262,8 +273,8 @@ static size_t take_paragraph(corpus_t *corpus, known_t *known, const char *raw, 
 
 bool corpus_clean(const char *raw, size_t bytes, bool dictionary, corpus_t *corpus)
 {
-    size_t  out = 0, at = dictionary ? first_headword(raw, bytes) : 0;
-    bool    one_line = !dictionary && !has_empty_line(raw);
+    size_t out = 0, at = dictionary ? first_headword(raw, bytes) : 0;
+    bool one_line = !dictionary && !has_empty_line(raw);
     known_t known;
 
     if (!allocate(corpus, &known, bytes)) {

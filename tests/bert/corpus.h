@@ -10,9 +10,9 @@
 enum { CORPUS_RULES_VERSION = 1 };
 
 typedef struct corpus {
-    char   *text;  /* paragraphs, each ending in a newline */
+    char *text;    /* paragraphs, each ending in a newline */
     size_t *begin; /* n + 1 offsets into text */
-    size_t  n;
+    size_t n;
 } corpus_t;
 
 /* The whole file, decompressed if it is gzip; NULL after a message. The caller frees. Ends in a zero byte. */

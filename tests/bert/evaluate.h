@@ -8,10 +8,10 @@ enum { EVAL_CHUNK = 64 }; /* windows of one forward pass; the model must hold th
 
 /* Sums over targets, so that ranks can add theirs up. */
 typedef struct bert_score {
-    double n_all, loss_all;    /* all targets */
-    double n_mask, loss_mask;  /* those where the model sees [MASK]: elsewhere it can copy */
-    double hits_mask;          /* of those, the right word had the largest logit */
-    double unigram_mask;       /* of those, loss of the word frequencies of the training text */
+    double n_all, loss_all;   /* all targets */
+    double n_mask, loss_mask; /* those where the model sees [MASK]: elsewhere it can copy */
+    double hits_mask;         /* of those, the right word had the largest logit */
+    double unigram_mask;      /* of those, loss of the word frequencies of the training text */
 } bert_score_t;
 
 /* -log frequency of every word in the stream (every word counted once more, so that none is infinite). */

@@ -29,11 +29,11 @@ static inline real_t exp_negative(real_t x)
 {
     x = (x < -87.0f) ? -87.0f : x;
     int32_t n = (int32_t)(x * 1.44269504f - 0.5f);
-    float   r = x - (float)n * 0.693147181f;
-    float   p = 1.0f + r * (1.0f + r * (0.5f + r * (1.66666667e-1f + r * (4.16666667e-2f + r * (8.33333333e-3f +
-                r * 1.38888889e-3f)))));
+    float r = x - (float)n * 0.693147181f;
+    float p = 1.0f + r * (1.0f + r * (0.5f + r * (1.66666667e-1f +
+                                                  r * (4.16666667e-2f + r * (8.33333333e-3f + r * 1.38888889e-3f)))));
     uint32_t bits = (uint32_t)(n + 127) << 23;
-    float    power;
+    float power;
 
     memcpy(&power, &bits, sizeof(power));
     return p * power;

@@ -66,9 +66,9 @@ static bool product_matches(char kind, int m, int n, int k, const real_t *a, con
 
 bool gemm_self_check(int m, int n, int k)
 {
-    size_t  n_a = (size_t)m * (size_t)k, n_b = (size_t)n * (size_t)k, n_c = (size_t)m * (size_t)n;
+    size_t n_a = (size_t)m * (size_t)k, n_b = (size_t)n * (size_t)k, n_c = (size_t)m * (size_t)n;
     real_t *a = malloc((n_a + n_b + n_c) * sizeof(real_t)), *b = a + n_a, *c = b + n_b;
-    bool    right;
+    bool right;
 
     if (a == NULL) {
         return false;
@@ -88,10 +88,10 @@ bool gemm_self_check(int m, int n, int k)
 
 static bool shapes_right(int m, int hidden, int ff, int vocab, int targets)
 {
-    const int shapes[][3] = {{m, 3 * hidden, hidden}, {m, hidden, hidden},       {m, ff, hidden},
-                             {m, hidden, ff},         {targets, vocab, hidden},  {targets, hidden, vocab},
-                             {hidden, hidden, m},     {3 * hidden, hidden, m},   {ff, hidden, m},
-                             {hidden, ff, m},         {vocab, hidden, targets},  {targets, hidden, hidden}};
+    const int shapes[][3] = {{m, 3 * hidden, hidden}, {m, hidden, hidden},      {m, ff, hidden},
+                             {m, hidden, ff},         {targets, vocab, hidden}, {targets, hidden, vocab},
+                             {hidden, hidden, m},     {3 * hidden, hidden, m},  {ff, hidden, m},
+                             {hidden, ff, m},         {vocab, hidden, targets}, {targets, hidden, hidden}};
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         if (!gemm_self_check(shapes[i][0], shapes[i][1], shapes[i][2])) {
@@ -125,8 +125,10 @@ bool gemm_prepare(char **argv, int m, int hidden, int ff, int vocab, int targets
         return true;
     }
     if (!setting_is("OPENBLAS_CORETYPE", "Haswell")) {
-        fprintf(stderr, "linnet-bert: OpenBLAS kernels for '%s' give wrong products on this CPU: starting again with "
-                        "OPENBLAS_CORETYPE=Haswell\n", openblas_get_corename());
+        fprintf(stderr,
+                "linnet-bert: OpenBLAS kernels for '%s' give wrong products on this CPU: starting again with "
+                "OPENBLAS_CORETYPE=Haswell\n",
+                openblas_get_corename());
         execute_again(argv, "OPENBLAS_CORETYPE", "Haswell");
     }
     fprintf(stderr, "linnet-bert: OpenBLAS gives wrong products on this CPU, with its Haswell kernels too\n");

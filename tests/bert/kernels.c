@@ -156,7 +156,7 @@ static void cross_entropy(int rows, int width, const int *label, real_t *logits,
 
     for (int row = 0; row < rows; row++) {
         real_t *x = logits + (size_t)row * (size_t)width;
-        real_t  target = x[label[row]];
+        real_t target = x[label[row]];
 
         hit[row] = target >= largest(width, x);
         loss[row] = softmax(width, x) - target;
@@ -194,7 +194,7 @@ static void head_products(int seq, int size, const real_t *a, int stride_a, cons
 
 static void head_forward(const bert_shape_t *s, const real_t *qkv, real_t *probs, real_t *out)
 {
-    int    hidden = s->heads * s->head_size, stride = 3 * hidden;
+    int hidden = s->heads * s->head_size, stride = 3 * hidden;
     real_t scale = 1 / SQRT((real_t)s->head_size);
 
     head_products(s->seq, s->head_size, qkv, stride, qkv + hidden, stride, scale, probs);
@@ -225,7 +225,7 @@ static void softmax_back(int seq, real_t scale, const real_t *restrict probs, re
 {
     for (int i = 0; i < seq; i++) {
         const real_t *p = probs + i * seq;
-        real_t       *d = dp + i * seq, along = 0;
+        real_t *d = dp + i * seq, along = 0;
 
         for (int j = 0; j < seq; j++) {
             along += p[j] * d[j];
@@ -238,7 +238,7 @@ static void softmax_back(int seq, real_t scale, const real_t *restrict probs, re
 
 static void head_back(const bert_shape_t *s, const real_t *qkv, const real_t *probs, const real_t *d_out, real_t *d_qkv)
 {
-    int    hidden = s->heads * s->head_size, stride = 3 * hidden, seq = s->seq, size = s->head_size;
+    int hidden = s->heads * s->head_size, stride = 3 * hidden, seq = s->seq, size = s->head_size;
     real_t ds[BERT_SEQ_MAX * BERT_SEQ_MAX];
 
     head_products(seq, size, d_out, hidden, qkv + 2 * hidden, stride, 1, ds);

@@ -22,14 +22,14 @@ enum { START_DEADLINE_MS = 60000, FAREWELL_S = 15, POLL_US = 50000 };
 /* A rank's view of the star: rank 0 holds one end per other rank, the others hold one. */
 typedef struct star {
     uint32_t rank, n_ranks;
-    int      end[BERT_RANKS_MAX]; /* rank 0: of rank r; others: end[0] */
+    int end[BERT_RANKS_MAX]; /* rank 0: of rank r; others: end[0] */
 } star_t;
 
 /* Moves exactly n bytes or fails at the deadline. */
 static bool move_bytes(int end, void *data, size_t n, bool sending)
 {
     struct pollfd poller = {.fd = end, .events = sending ? POLLOUT : POLLIN};
-    char         *at = data;
+    char *at = data;
 
     while (n > 0) {
         ssize_t moved;
@@ -50,8 +50,8 @@ static bool move_bytes(int end, void *data, size_t n, bool sending)
 static int star_allgather(void *arg, const void *input, void *output, size_t bytes)
 {
     star_t *star = arg;
-    char   *all = output;
-    bool    good = true;
+    char *all = output;
+    bool good = true;
 
     memcpy(all + star->rank * bytes, input, bytes);
     if (star->rank > 0) {
@@ -70,10 +70,10 @@ static int star_allgather(void *arg, const void *input, void *output, size_t byt
 
 typedef struct crew {
     uint32_t n_ranks;
-    int      pair[BERT_RANKS_MAX][2];
-    pid_t    child[BERT_RANKS_MAX];
+    int pair[BERT_RANKS_MAX][2];
+    pid_t child[BERT_RANKS_MAX];
     uint32_t n_alive;
-    int      result;
+    int result;
 } crew_t;
 
 static void close_pairs(crew_t *crew, uint32_t keep_rank, bool keep_any)
@@ -90,9 +90,12 @@ static void close_pairs(crew_t *crew, uint32_t keep_rank, bool keep_any)
 
 static void child_main(crew_t *crew, uint32_t rank, pid_t parent, bert_rank_fn_t work, void *arg)
 {
-    star_t          star = {.rank = rank, .n_ranks = crew->n_ranks};
-    lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap), .rank = rank, .n_ranks = crew->n_ranks,
-                                 .allgather = star_allgather, .arg = &star};
+    star_t star = {.rank = rank, .n_ranks = crew->n_ranks};
+    lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap),
+                                 .rank = rank,
+                                 .n_ranks = crew->n_ranks,
+                                 .allgather = star_allgather,
+                                 .arg = &star};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {

@@ -7,14 +7,14 @@
 
 typedef struct run {
     bert_options_t options;
-    bert_tokens_t  tokens;
+    bert_tokens_t tokens;
 } run_t;
 
 static int rank_main(void *arg, const lnt_bootstrap_t *bootstrap)
 {
-    const run_t   *run = arg;
+    const run_t *run = arg;
     bert_trainer_t trainer = {.options = &run->options, .tokens = &run->tokens};
-    bool           good = bert_trainer_begin(&trainer, bootstrap) && bert_trainer_run(&trainer);
+    bool good = bert_trainer_begin(&trainer, bootstrap) && bert_trainer_run(&trainer);
 
     if (!good && (trainer.comm != NULL)) {
         lnt_comm_abort(trainer.comm, "linnet-bert gives up on a rank");
@@ -26,8 +26,8 @@ static int rank_main(void *arg, const lnt_bootstrap_t *bootstrap)
 static bool prepare(char **argv, run_t *run)
 {
     const bert_config_t *config = bert_preset(run->options.preset);
-    int                  tokens = run->options.batch * config->seq, targets = run->options.batch * config->targets;
-    bert_optimizer_t     optimizer;
+    int tokens = run->options.batch * config->seq, targets = run->options.batch * config->targets;
+    bert_optimizer_t optimizer;
 
     return bert_optimizer_find(&run->options, &optimizer) &&
            gemm_prepare(argv, tokens, config->hidden, config->ff, config->vocab, targets) &&
@@ -37,7 +37,7 @@ static bool prepare(char **argv, run_t *run)
 int main(int argc, char **argv)
 {
     static run_t run;
-    int          result;
+    int result;
 
     if (!bert_options_parse(argc, argv, &run.options)) {
         return 2;

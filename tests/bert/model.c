@@ -9,7 +9,7 @@
 
 typedef struct carver {
     real_t *base; /* NULL: only count */
-    size_t  used;
+    size_t used;
 } carver_t;
 
 static real_t *carve(carver_t *carver, size_t count)
@@ -47,7 +47,7 @@ static void carve_layer(carver_t *carver, const bert_config_t *config, bert_laye
 static void carve_head(carver_t *carver, bert_model_t *model)
 {
     const bert_config_t *config = &model->config;
-    size_t               targets = (size_t)config->batch * (size_t)config->targets, hidden = (size_t)config->hidden;
+    size_t targets = (size_t)config->batch * (size_t)config->targets, hidden = (size_t)config->hidden;
 
     model->picked = carve(carver, targets * hidden);
     model->head_active = carve(carver, targets * hidden);
@@ -63,8 +63,8 @@ static void carve_head(carver_t *carver, bert_model_t *model)
 static size_t carve_all(bert_model_t *model, real_t *base)
 {
     const bert_config_t *config = &model->config;
-    size_t               tokens = (size_t)config->batch * (size_t)config->seq, hidden = (size_t)config->hidden;
-    carver_t             carver = {.base = base};
+    size_t tokens = (size_t)config->batch * (size_t)config->seq, hidden = (size_t)config->hidden;
+    carver_t carver = {.base = base};
 
     model->param = carve(&carver, model->n_params);
     model->grad = carve(&carver, model->n_params);
@@ -85,8 +85,8 @@ static void start_values(bert_model_t *model, uint64_t seed)
 {
     for (int t = 0; t < model->n_tensors; t++) {
         const bert_tensor_t *tensor = &model->tensor[t];
-        uint64_t             key = rng_key(seed, RNG_WEIGHTS, (uint64_t)t, 0);
-        real_t              *x = bert_param(model, t);
+        uint64_t key = rng_key(seed, RNG_WEIGHTS, (uint64_t)t, 0);
+        real_t *x = bert_param(model, t);
 
         for (size_t i = 0; i < tensor->count; i++) {
             x[i] = (tensor->spread > 0) ? tensor->spread * (real_t)rng_normal(key, i) : tensor->start;

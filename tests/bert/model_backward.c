@@ -6,19 +6,18 @@
 #include "model_parts.h"
 
 typedef struct pass {
-    bert_model_t       *model;
+    bert_model_t *model;
     const bert_batch_t *batch;
-    int                 tokens;
-    bert_ready_fn_t     ready;
-    void               *arg;
-    bool                going; /* false once `ready` refused */
+    int tokens;
+    bert_ready_fn_t ready;
+    void *arg;
+    bool going; /* false once `ready` refused */
 } pass_t;
 
 static void announce(pass_t *pass, int tensor)
 {
     if (pass->going && (pass->ready != NULL)) {
-        pass->going = pass->ready(pass->arg, tensor, bert_grad(pass->model, tensor),
-                                  pass->model->tensor[tensor].count);
+        pass->going = pass->ready(pass->arg, tensor, bert_grad(pass->model, tensor), pass->model->tensor[tensor].count);
     }
 }
 
@@ -50,8 +49,8 @@ static void norm_back(pass_t *pass, const bert_norm_ids_t *ids, int rows, const 
 static void head_back(pass_t *pass)
 {
     bert_model_t *model = pass->model;
-    int           targets = pass->batch->targets, hidden = model->config.hidden, vocab = model->config.vocab;
-    size_t        wide = (size_t)hidden;
+    int targets = pass->batch->targets, hidden = model->config.hidden, vocab = model->config.vocab;
+    size_t wide = (size_t)hidden;
 
     model->kernels->column_sums(targets, vocab, model->logits, bert_grad(model, model->ids.decoder_bias));
     announce(pass, model->ids.decoder_bias);
@@ -72,12 +71,12 @@ static void head_back(pass_t *pass)
 /* d_stream: from the gradient of the layer's output to that of its input. */
 static void layer_back(pass_t *pass, int index, const real_t *input)
 {
-    bert_model_t           *model = pass->model;
-    const bert_config_t    *config = &model->config;
+    bert_model_t *model = pass->model;
+    const bert_config_t *config = &model->config;
     const bert_layer_ids_t *ids = &model->ids.layer[index];
-    bert_layer_memory_t    *layer = &model->layer[index];
+    bert_layer_memory_t *layer = &model->layer[index];
     bert_shape_t shape = {pass->batch->sequences, config->seq, config->heads, config->hidden / config->heads};
-    int          tokens = pass->tokens, hidden = config->hidden, ff = config->ff;
+    int tokens = pass->tokens, hidden = config->hidden, ff = config->ff;
 
     norm_back(pass, &ids->norm2, tokens, &layer->norm2, model->d_stream);
     linear_back(pass, &ids->ff2, tokens, ff, hidden, layer->active, model->d_stream, 0, model->wide);
@@ -92,10 +91,10 @@ static void layer_back(pass_t *pass, int index, const real_t *input)
 
 static void embed_back(pass_t *pass)
 {
-    bert_model_t         *model = pass->model;
+    bert_model_t *model = pass->model;
     const bert_kernels_t *kernels = model->kernels;
-    const bert_ids_t     *ids = &model->ids;
-    size_t                hidden = (size_t)model->config.hidden;
+    const bert_ids_t *ids = &model->ids;
+    size_t hidden = (size_t)model->config.hidden;
 
     norm_back(pass, &ids->embed_norm, pass->tokens, &model->embed_norm, model->d_stream);
     memset(bert_grad(model, ids->types), 0, model->tensor[ids->types].count * sizeof(real_t));

@@ -28,9 +28,9 @@ static void norm(const bert_model_t *model, const bert_norm_ids_t *ids, int rows
 static void embed(bert_model_t *model, const bert_batch_t *batch)
 {
     const bert_kernels_t *kernels = model->kernels;
-    size_t                hidden = (size_t)model->config.hidden;
-    const real_t         *words = bert_param(model, model->ids.words);
-    const real_t         *positions = bert_param(model, model->ids.positions);
+    size_t hidden = (size_t)model->config.hidden;
+    const real_t *words = bert_param(model, model->ids.words);
+    const real_t *positions = bert_param(model, model->ids.positions);
 
     for (int t = 0; t < n_tokens(model, batch); t++) {
         real_t *x = model->narrow + (size_t)t * hidden;
@@ -45,11 +45,11 @@ static void embed(bert_model_t *model, const bert_batch_t *batch)
 
 static void layer_forward(bert_model_t *model, const bert_batch_t *batch, int index, const real_t *input)
 {
-    const bert_config_t    *config = &model->config;
+    const bert_config_t *config = &model->config;
     const bert_layer_ids_t *ids = &model->ids.layer[index];
-    bert_layer_memory_t    *layer = &model->layer[index];
-    bert_shape_t            shape = {batch->sequences, config->seq, config->heads, config->hidden / config->heads};
-    int                     tokens = n_tokens(model, batch), hidden = config->hidden;
+    bert_layer_memory_t *layer = &model->layer[index];
+    bert_shape_t shape = {batch->sequences, config->seq, config->heads, config->hidden / config->heads};
+    int tokens = n_tokens(model, batch), hidden = config->hidden;
 
     linear(model, &ids->qkv, tokens, hidden, 3 * hidden, input, layer->qkv);
     model->kernels->attention(&shape, layer->qkv, layer->probs, layer->context);
@@ -64,7 +64,7 @@ static void layer_forward(bert_model_t *model, const bert_batch_t *batch, int in
 
 static void head_forward(bert_model_t *model, const bert_batch_t *batch, const real_t *input)
 {
-    int    targets = batch->targets, hidden = model->config.hidden;
+    int targets = batch->targets, hidden = model->config.hidden;
     size_t row_bytes = (size_t)hidden * sizeof(real_t);
 
     for (int i = 0; i < targets; i++) {

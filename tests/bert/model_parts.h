@@ -10,30 +10,30 @@ typedef struct bert_norm_memory {
 
 /* What one layer keeps for its backward pass. */
 typedef struct bert_layer_memory {
-    real_t            *qkv, *probs, *context;
+    real_t *qkv, *probs, *context;
     bert_norm_memory_t norm1;
-    real_t            *middle;        /* after the first norm */
-    real_t            *active, *slope; /* of the feed-forward part */
+    real_t *middle;         /* after the first norm */
+    real_t *active, *slope; /* of the feed-forward part */
     bert_norm_memory_t norm2;
-    real_t            *output;
+    real_t *output;
 } bert_layer_memory_t;
 
 struct bert_model {
-    bert_config_t         config;
+    bert_config_t config;
     const bert_kernels_t *kernels;
-    int                   n_tensors;
-    bert_tensor_t         tensor[BERT_TENSORS_MAX];
-    bert_ids_t            ids;
-    size_t                n_params;
-    real_t               *arena; /* one allocation; everything below points into it */
-    real_t               *param, *grad;
+    int n_tensors;
+    bert_tensor_t tensor[BERT_TENSORS_MAX];
+    bert_ids_t ids;
+    size_t n_params;
+    real_t *arena; /* one allocation; everything below points into it */
+    real_t *param, *grad;
 
-    real_t             *embedded;
-    bert_norm_memory_t  embed_norm;
+    real_t *embedded;
+    bert_norm_memory_t embed_norm;
     bert_layer_memory_t layer[BERT_LAYERS_MAX];
-    real_t             *picked, *head_active, *head_slope, *head_out, *logits, *loss;
-    bert_norm_memory_t  head_norm;
-    int                *hit;
+    real_t *picked, *head_active, *head_slope, *head_out, *logits, *loss;
+    bert_norm_memory_t head_norm;
+    int *hit;
 
     real_t *wide;                   /* scratch, [tokens][ff] */
     real_t *narrow, *d_stream;      /* scratch, [tokens][hidden] */

@@ -9,7 +9,7 @@ enum { NO_LAYER = -1 };
 
 /* Where a tensor belongs: "layer1.ff" or, outside the layers, "head". */
 typedef struct place {
-    int         layer;
+    int layer;
     const char *block;
 } place_t;
 
@@ -33,7 +33,7 @@ static int add_tensor(bert_model_t *model, place_t place, const char *part, size
 
 static bert_norm_ids_t add_norm(bert_model_t *model, place_t place)
 {
-    size_t          hidden = (size_t)model->config.hidden;
+    size_t hidden = (size_t)model->config.hidden;
     bert_norm_ids_t ids;
 
     ids.bias = add_tensor(model, place, "norm.bias", hidden, 0, 0);
@@ -58,8 +58,8 @@ static int add_table(bert_model_t *model, place_t place, const char *part, int r
 static void add_layer(bert_model_t *model, int layer)
 {
     const bert_config_t *config = &model->config;
-    bert_layer_ids_t    *ids = &model->ids.layer[layer];
-    int                  hidden = config->hidden;
+    bert_layer_ids_t *ids = &model->ids.layer[layer];
+    int hidden = config->hidden;
 
     ids->norm2 = add_norm(model, (place_t){layer, "ff_out"});
     ids->ff2 = add_linear(model, (place_t){layer, "ff_out"}, hidden, config->ff);
@@ -72,8 +72,8 @@ static void add_layer(bert_model_t *model, int layer)
 void bert_model_number_tensors(bert_model_t *model)
 {
     const bert_config_t *config = &model->config;
-    const place_t        decoder = {NO_LAYER, "decoder"}, head = {NO_LAYER, "head"};
-    const place_t        embedding = {NO_LAYER, "embedding"};
+    const place_t decoder = {NO_LAYER, "decoder"}, head = {NO_LAYER, "head"};
+    const place_t embedding = {NO_LAYER, "embedding"};
 
     model->ids.decoder_bias = add_tensor(model, decoder, "bias", (size_t)config->vocab, 0, 0);
     model->ids.head_norm = add_norm(model, head);

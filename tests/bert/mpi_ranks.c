@@ -14,7 +14,7 @@ bool mpi_ranks_apply(void)
 int mpi_ranks_run(uint32_t n_ranks, bert_rank_fn_t work, void *arg)
 {
     lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap)};
-    int             provided, result = 1;
+    int provided, result = 1;
 
     (void)n_ranks;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {

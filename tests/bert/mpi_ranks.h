@@ -5,6 +5,6 @@
 #include "team.h"
 
 bool mpi_ranks_apply(void);
-int  mpi_ranks_run(uint32_t n_ranks, bert_rank_fn_t work, void *arg);
+int mpi_ranks_run(uint32_t n_ranks, bert_rank_fn_t work, void *arg);
 
 #endif

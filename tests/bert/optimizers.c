@@ -41,7 +41,7 @@ static bool append(bert_optimizer_t *optimizer, const char *key, const char *val
 {
     size_t used = strlen(optimizer->options);
     size_t left = OPTIM_OPTIONS_MAX - used;
-    int    length = snprintf(optimizer->options + used, left, "%s%s%s", (used > 0) ? "," : "", key, value);
+    int length = snprintf(optimizer->options + used, left, "%s%s%s", (used > 0) ? "," : "", key, value);
 
     return ((length >= 0) && ((size_t)length < left)) || bert_fail("optimizer options are too long");
 }
@@ -49,7 +49,7 @@ static bool append(bert_optimizer_t *optimizer, const char *key, const char *val
 /* The freeze comes after a quarter of the steps unless a step is given. */
 static bool append_all(const bert_options_t *options, const char *preset, bert_optimizer_t *optimizer)
 {
-    int  step = (options->freeze_step > 0) ? options->freeze_step : (options->steps + 3) / 4;
+    int step = (options->freeze_step > 0) ? options->freeze_step : (options->steps + 3) / 4;
     char freeze[24];
 
     snprintf(freeze, sizeof(freeze), "%d", step);

@@ -11,7 +11,7 @@ enum { OPTIM_OPTIONS_MAX = 512 };
 typedef struct bert_optimizer {
     const char *name;      /* as given to --optim */
     const char *algorithm; /* the library's name */
-    char        options[OPTIM_OPTIONS_MAX];
+    char options[OPTIM_OPTIONS_MAX];
 } bert_optimizer_t;
 
 /* False after a message: no such optimizer. */

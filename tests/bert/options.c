@@ -17,13 +17,15 @@ typedef enum kind { KIND_INT, KIND_NUMBER, KIND_TEXT, KIND_FLAG } kind_t;
 
 typedef struct row {
     const char *name, *default_text, *help;
-    size_t      offset;
-    kind_t      kind;
-    double      least; /* of a number */
+    size_t offset;
+    kind_t kind;
+    double least; /* of a number */
 } row_t;
 
-#define ROW(_name, _default, _field, _kind, _least, _help) \
-    {_name, _default, _help, offsetof(bert_options_t, _field), _kind, _least}
+#define ROW(_name, _default, _field, _kind, _least, _help)                                                             \
+    {                                                                                                                  \
+        _name, _default, _help, offsetof(bert_options_t, _field), _kind, _least                                        \
+    }
 
 static const row_t rows[] = {
     ROW("preset", "small", preset, KIND_TEXT, 0, "model; small: 239 680 parameters, 2 layers of 64, 16 tokens"),
@@ -60,11 +62,20 @@ static const row_t rows[] = {
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 static const struct {
-    const char   *name;
+    const char *name;
     bert_config_t config;
 } presets[] = {
-    {"small", {.vocab = 2048, .positions = 32, .types = 2, .hidden = 64, .layers = 2, .heads = 2, .ff = 256, .seq = 16,
-               .targets = 2, .batch = 64}},
+    {"small",
+     {.vocab = 2048,
+      .positions = 32,
+      .types = 2,
+      .hidden = 64,
+      .layers = 2,
+      .heads = 2,
+      .ff = 256,
+      .seq = 16,
+      .targets = 2,
+      .batch = 64}},
 };
 
 const bert_config_t *bert_preset(const char *name)
@@ -79,7 +90,7 @@ const bert_config_t *bert_preset(const char *name)
 
 static bool set_number(const row_t *row, const char *text, bert_options_t *options)
 {
-    char  *end;
+    char *end;
     double value;
 
     errno = 0;
@@ -162,7 +173,7 @@ bool bert_options_parse(int argc, char **argv, bert_options_t *options)
         return false;
     }
     for (int i = 1; i < argc; i++) {
-        const char  *value;
+        const char *value;
         const row_t *row = find_row(argv[i], &value);
 
         if (row == NULL) {

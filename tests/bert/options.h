@@ -8,17 +8,17 @@
 
 typedef struct bert_options {
     const char *preset;
-    int         ranks, nodes;
+    int ranks, nodes;
     const char *optim, *warmup_codec, *opt_options;
-    int         steps, seed, batch, freeze_step;
-    double      lr, weight_decay;
+    int steps, seed, batch, freeze_step;
+    double lr, weight_decay;
     const char *json, *save, *resume;
-    int         stop_after, eval_every, eval_windows;
-    double      emulate_gbps;
+    int stop_after, eval_every, eval_windows;
+    double emulate_gbps;
     const char *text, *cache;
     const char *tensor_scale;
-    int         bucket_kib, timeout_s;
-    bool        check_rows, check_params, quiet, help, list;
+    int bucket_kib, timeout_s;
+    bool check_rows, check_params, quiet, help, list;
 } bert_options_t;
 
 /* False after a message. Strings point into argv. */

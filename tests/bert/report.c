@@ -86,9 +86,9 @@ static void write_step(FILE *file, const bert_step_record_t *record)
 /* A line that is overwritten on a terminal; elsewhere a new one every now and then. */
 static void say_progress(bert_report_t *report, const bert_step_record_t *record)
 {
-    int    done = record->step - report->first_step, left = report->n_steps - done;
+    int done = record->step - report->first_step, left = report->n_steps - done;
     double now = bert_now(), left_s = (now - report->started) / done * left;
-    char   eval[32] = "";
+    char eval[32] = "";
 
     if (report->eval_loss > 0) {
         snprintf(eval, sizeof(eval), "  held-out %.3f", report->eval_loss);
@@ -121,7 +121,7 @@ void bert_report_step(bert_report_t *report, const bert_step_record_t *record)
 static void write_final(const bert_report_t *report, const bert_final_record_t *record)
 {
     const bert_options_t *options = report->options;
-    FILE                 *file = report->json;
+    FILE *file = report->json;
 
     fprintf(file, "{\"final\": true, \"optimizer\": \"%s\", \"warmup_codec\": \"%s\"", report->optimizer,
             (options->warmup_codec == NULL) ? "f32" : options->warmup_codec);

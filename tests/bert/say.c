@@ -8,9 +8,9 @@
 
 static void say_line(const char *format, va_list args)
 {
-    char   line[1200] = "linnet-bert: ";
+    char line[1200] = "linnet-bert: ";
     size_t used = strlen(line);
-    int    length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+    int length = vsnprintf(line + used, sizeof(line) - used - 1, format, args);
 
     used += (length < 0) ? 0 : (size_t)length;
     used = (used > sizeof(line) - 2) ? sizeof(line) - 2 : used;

@@ -33,8 +33,8 @@ static bool under_environment(void)
 static int environment_run(uint32_t n_ranks, bert_rank_fn_t work, void *arg)
 {
     lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap)};
-    lnt_context_t  *context;
-    int             result = 1;
+    lnt_context_t *context;
+    int result = 1;
 
     (void)n_ranks;
     if (lnt_context_create(NULL, &context) != LNT_OK) {
@@ -81,9 +81,9 @@ int bert_team_run(uint32_t n_ranks, bert_rank_fn_t work, void *arg)
 bool bert_team_gather(lnt_comm_t *comm, uint32_t n_ranks, const uint64_t *mine, size_t n, uint64_t *all)
 {
     enum { PARTS = 4, VALUES_MAX = 16 };
-    float  out[VALUES_MAX * PARTS];
+    float out[VALUES_MAX * PARTS];
     float *in = calloc((size_t)n_ranks * VALUES_MAX * PARTS, sizeof(float));
-    bool   good = (in != NULL) && (n <= VALUES_MAX);
+    bool good = (in != NULL) && (n <= VALUES_MAX);
 
     for (size_t i = 0; good && (i < n * PARTS); i++) {
         out[i] = (float)((mine[i / PARTS] >> (16 * (i % PARTS))) & 0xffff);

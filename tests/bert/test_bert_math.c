@@ -26,9 +26,9 @@ static bool runs_here(const bert_kernels_t *row)
 
 START_TEST(gelu_is_accurate)
 {
-    static real_t         x[N], y[N], slope[N];
+    static real_t x[N], y[N], slope[N];
     const bert_kernels_t *row = rows[_i];
-    double                worst = 0;
+    double worst = 0;
 
     if (!runs_here(row)) {
         printf("%s: not on this CPU\n", row->name);
@@ -54,10 +54,10 @@ START_TEST(cross_entropy_is_accurate)
 {
     enum { WIDTH = 1001 };
     const bert_kernels_t *row = rows[_i];
-    uint64_t              seed = (uint64_t)time(NULL);
-    real_t                logits[WIDTH], loss;
-    int                   label = (int)rng_below(seed, 0, WIDTH), hit;
-    double                top = -1e30, sum = 0, want;
+    uint64_t seed = (uint64_t)time(NULL);
+    real_t logits[WIDTH], loss;
+    int label = (int)rng_below(seed, 0, WIDTH), hit;
+    double top = -1e30, sum = 0, want;
 
     if (!runs_here(row)) {
         return;
@@ -93,10 +93,10 @@ END_TEST
 
 int main(void)
 {
-    Suite   *suite = suite_create("bert_math");
-    TCase   *tcase = tcase_create("bert_math");
+    Suite *suite = suite_create("bert_math");
+    TCase *tcase = tcase_create("bert_math");
     SRunner *runner = srunner_create(suite);
-    int      failed, n_rows = (int)(sizeof(rows) / sizeof(rows[0]));
+    int failed, n_rows = (int)(sizeof(rows) / sizeof(rows[0]));
 
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, gelu_is_accurate, 0, n_rows);

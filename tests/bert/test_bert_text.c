@@ -50,7 +50,7 @@ END_TEST
 START_TEST(held_out_in_blocks)
 {
     corpus_t corpus = {.n = 20000};
-    size_t   held_out = 0, changes = 0;
+    size_t held_out = 0, changes = 0;
 
     for (size_t i = 0; i < corpus.n; i++) {
         held_out += corpus_held_out(&corpus, i);
@@ -65,9 +65,9 @@ START_TEST(masks_as_stated)
 {
     enum { WORDS = 5000, VOCAB = 2048, SEQ = 16, ROUNDS = 100 };
     static uint16_t words[WORDS];
-    bert_stream_t   stream = {words, WORDS};
-    bert_batch_t   *batch = bert_batch_create(64, SEQ, 2);
-    int             n = 0, masked = 0, same = 0;
+    bert_stream_t stream = {words, WORDS};
+    bert_batch_t *batch = bert_batch_create(64, SEQ, 2);
+    int n = 0, masked = 0, same = 0;
 
     ck_assert(batch != NULL);
     for (int i = 0; i < WORDS; i++) {
@@ -101,9 +101,9 @@ END_TEST
 START_TEST(batches_depend_on_the_key_alone)
 {
     static uint16_t words[500];
-    bert_stream_t   stream = {words, 500};
-    bert_batch_t   *a = bert_batch_create(8, 16, 2), *b = bert_batch_create(8, 16, 2);
-    size_t          bytes = 8 * 16 * sizeof(int);
+    bert_stream_t stream = {words, 500};
+    bert_batch_t *a = bert_batch_create(8, 16, 2), *b = bert_batch_create(8, 16, 2);
+    size_t bytes = 8 * 16 * sizeof(int);
 
     ck_assert((a != NULL) && (b != NULL));
     for (int i = 0; i < 500; i++) {
@@ -121,10 +121,10 @@ END_TEST
 
 int main(void)
 {
-    Suite   *suite = suite_create("bert_text");
-    TCase   *tcase = tcase_create("bert_text");
+    Suite *suite = suite_create("bert_text");
+    TCase *tcase = tcase_create("bert_text");
     SRunner *runner = srunner_create(suite);
-    int      failed;
+    int failed;
 
     tcase_add_test(tcase, markup_goes);
     tcase_add_test(tcase, bad_bytes_go);

@@ -10,20 +10,27 @@
 #include "counter_rng.h"
 #include "model.h"
 
-static const bert_config_t TINY = {
-    .vocab = 19, .positions = 9, .types = 2, .hidden = 8, .layers = 2, .heads = 2, .ff = 12, .seq = 7, .targets = 2,
-    .batch = 3};
+static const bert_config_t TINY = {.vocab = 19,
+                                   .positions = 9,
+                                   .types = 2,
+                                   .hidden = 8,
+                                   .layers = 2,
+                                   .heads = 2,
+                                   .ff = 12,
+                                   .seq = 7,
+                                   .targets = 2,
+                                   .batch = 3};
 
 typedef struct fixture {
     bert_model_t *model;
     bert_batch_t *batch;
-    uint16_t      words[200];
+    uint16_t words[200];
 } fixture_t;
 
 static uint64_t seed_of_run(void)
 {
     const char *text = getenv("LNT_TEST_SEED");
-    uint64_t    seed = (text != NULL) ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+    uint64_t seed = (text != NULL) ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
 
     printf("seed %llu (repeat with LNT_TEST_SEED)\n", (unsigned long long)seed);
     fflush(stdout);
@@ -32,7 +39,7 @@ static uint64_t seed_of_run(void)
 
 static void fixture_create(fixture_t *f)
 {
-    uint64_t      seed = seed_of_run();
+    uint64_t seed = seed_of_run();
     bert_stream_t stream = {f->words, 200};
 
     for (size_t i = 0; i < 200; i++) {
@@ -70,7 +77,7 @@ static double mean_loss(fixture_t *f)
 static double difference(fixture_t *f, double *x)
 {
     const double h = 1e-5, before = *x;
-    double       up, down;
+    double up, down;
 
     *x = before + h;
     up = mean_loss(f);
@@ -83,7 +90,7 @@ static double difference(fixture_t *f, double *x)
 START_TEST(gradients_equal_differences)
 {
     fixture_t f;
-    double    worst = 0;
+    double worst = 0;
 
     fixture_create(&f);
     mean_loss(&f);
@@ -123,7 +130,7 @@ static bool check_order(void *arg, int tensor, real_t *grad, size_t count)
 START_TEST(tensors_come_in_order)
 {
     fixture_t f;
-    order_t   all = {0, -1}, some = {0, 5};
+    order_t all = {0, -1}, some = {0, 5};
 
     fixture_create(&f);
     mean_loss(&f);
@@ -138,10 +145,10 @@ END_TEST
 
 int main(void)
 {
-    Suite   *suite = suite_create("gradcheck");
-    TCase   *tcase = tcase_create("gradcheck");
+    Suite *suite = suite_create("gradcheck");
+    TCase *tcase = tcase_create("gradcheck");
     SRunner *runner = srunner_create(suite);
-    int      failed;
+    int failed;
 
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, gradients_equal_differences);

@@ -25,9 +25,9 @@ static void adam_step(adam_t *adam, bert_model_t *model, double lr)
     adam->beta2_power *= 0.999;
     for (int t = 0; t < bert_model_n_tensors(model); t++) {
         const bert_tensor_t *tensor = bert_model_tensor(model, t);
-        float               *x = bert_model_param(model, t), decay = tensor->decay ? 0.01f : 0;
-        const float         *g = bert_model_grad(model, t);
-        float               *m = adam->m + tensor->offset, *v = adam->v + tensor->offset;
+        float *x = bert_model_param(model, t), decay = tensor->decay ? 0.01f : 0;
+        const float *g = bert_model_grad(model, t);
+        float *m = adam->m + tensor->offset, *v = adam->v + tensor->offset;
 
         for (size_t i = 0; i < tensor->count; i++) {
             m[i] = 0.9f * m[i] + 0.1f * g[i];
@@ -53,7 +53,7 @@ static bert_score_t score_of(bert_model_t *model, const bert_stream_t *stream, c
                              int seq, int n_chunks)
 {
     bert_batch_t *batch = bert_batch_create(EVAL_CHUNK, seq, 2);
-    bert_score_t  score = {0};
+    bert_score_t score = {0};
 
     ck_assert(batch != NULL);
     bert_evaluate(model, batch, stream, minus_log, vocab, n_chunks, 0, 1, &score);
@@ -75,17 +75,25 @@ static void pairs_text(uint64_t seed, int vocab, uint16_t *token, size_t count)
 
 START_TEST(learns_pairs)
 {
-    const bert_config_t config = {.vocab = 64, .positions = 16, .types = 2, .hidden = 32, .layers = 2, .heads = 2,
-                                  .ff = 64, .seq = 12, .targets = 2, .batch = 64};
-    static uint16_t     text[20000];
-    static float        minus_log[64];
-    const char         *given = getenv("LNT_TEST_SEED");
-    uint64_t            seed = (given != NULL) ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    bert_stream_t       stream = {text, 20000};
-    bert_model_t       *model = bert_model_create(&config, seed);
-    bert_batch_t       *batch = bert_batch_create(64, config.seq, 2);
-    bert_score_t        score;
-    adam_t              adam = {.beta1_power = 1, .beta2_power = 1};
+    const bert_config_t config = {.vocab = 64,
+                                  .positions = 16,
+                                  .types = 2,
+                                  .hidden = 32,
+                                  .layers = 2,
+                                  .heads = 2,
+                                  .ff = 64,
+                                  .seq = 12,
+                                  .targets = 2,
+                                  .batch = 64};
+    static uint16_t text[20000];
+    static float minus_log[64];
+    const char *given = getenv("LNT_TEST_SEED");
+    uint64_t seed = (given != NULL) ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
+    bert_stream_t stream = {text, 20000};
+    bert_model_t *model = bert_model_create(&config, seed);
+    bert_batch_t *batch = bert_batch_create(64, config.seq, 2);
+    bert_score_t score;
+    adam_t adam = {.beta1_power = 1, .beta2_power = 1};
 
     printf("seed %llu (repeat with LNT_TEST_SEED)\n", (unsigned long long)seed);
     ck_assert((model != NULL) && (batch != NULL));
@@ -107,10 +115,10 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    Suite   *suite = suite_create("learning");
-    TCase   *tcase = tcase_create("learning");
+    Suite *suite = suite_create("learning");
+    TCase *tcase = tcase_create("learning");
     SRunner *runner = srunner_create(suite);
-    int      failed;
+    int failed;
 
     (void)argc;
     if (!gemm_prepare(argv, 64, 32, 64, 64, 16)) {

@@ -54,7 +54,7 @@ static uint64_t cache_key(const char *raw, size_t bytes, bool dictionary, int vo
 /* Writes the paragraphs of one part; every `step`th of them. */
 static bool write_part(const corpus_t *corpus, bool held_out, size_t step, place_t place)
 {
-    FILE  *file = fopen(place.text, "w");
+    FILE *file = fopen(place.text, "w");
     size_t n = 0;
 
     for (size_t i = 0; (file != NULL) && (i < corpus->n); i++) {
@@ -71,9 +71,20 @@ static bool write_part(const corpus_t *corpus, bool held_out, size_t step, place
 static bool train_tokenizer(const char *dir, int vocab)
 {
     char input[PLACE_MAX + 64], prefix[PLACE_MAX + 64], size[64];
-    char *const argv[] = {"spm_train", input, prefix, size, "--model_type=bpe", "--character_coverage=1.0",
-                          "--pad_id=0", "--unk_id=1", "--bos_id=-1", "--eos_id=-1",
-                          "--control_symbols=[CLS],[SEP],[MASK]", "--hard_vocab_limit=false", "--num_threads=1", NULL};
+    char *const argv[] = {"spm_train",
+                          input,
+                          prefix,
+                          size,
+                          "--model_type=bpe",
+                          "--character_coverage=1.0",
+                          "--pad_id=0",
+                          "--unk_id=1",
+                          "--bos_id=-1",
+                          "--eos_id=-1",
+                          "--control_symbols=[CLS],[SEP],[MASK]",
+                          "--hard_vocab_limit=false",
+                          "--num_threads=1",
+                          NULL};
 
     snprintf(input, sizeof(input), "--input=%s", in_dir(dir, "tokenizer.txt").text);
     snprintf(prefix, sizeof(prefix), "--model_prefix=%s", in_dir(dir, "tokenizer").text);
@@ -95,10 +106,10 @@ static bool encode(const char *dir, const char *from, const char *to)
 /* "12 7 1999\n..." to 16-bit numbers. */
 static bool pack(place_t from, place_t to, int vocab)
 {
-    FILE  *in = fopen(from.text, "r"), *out = fopen(to.text, "w");
+    FILE *in = fopen(from.text, "r"), *out = fopen(to.text, "w");
     size_t count = 0;
-    bool   good = (in != NULL) && (out != NULL);
-    int    c, value = -1;
+    bool good = (in != NULL) && (out != NULL);
+    int c, value = -1;
 
     while (good && ((c = getc_unlocked(in)) != EOF)) {
         if ((c >= '0') && (c <= '9')) {
@@ -126,7 +137,7 @@ static bool pack(place_t from, place_t to, int vocab)
 static bool prepare(const char *raw, size_t bytes, bool dictionary, int vocab, const char *dir)
 {
     corpus_t corpus;
-    bool     done;
+    bool done;
 
     if (!corpus_clean(raw, bytes, dictionary, &corpus)) {
         return false;
@@ -192,7 +203,7 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 static bool make_entry(const char *raw, size_t bytes, bool dictionary, int vocab, const char *entry)
 {
     char work[PLACE_MAX + 32], lock_path[PLACE_MAX + 32];
-    int  held;
+    int held;
     bool done;
 
     snprintf(lock_path, sizeof(lock_path), "%.*s.lock", PLACE_MAX, entry);
@@ -215,9 +226,9 @@ static bool make_entry(const char *raw, size_t bytes, bool dictionary, int vocab
 
 static bool map_stream(place_t place, bert_stream_t *stream)
 {
-    int         file = open(place.text, O_RDONLY | O_CLOEXEC);
+    int file = open(place.text, O_RDONLY | O_CLOEXEC);
     struct stat status;
-    void       *memory = MAP_FAILED;
+    void *memory = MAP_FAILED;
 
     if ((file >= 0) && (fstat(file, &status) == 0) && (status.st_size > 0)) {
         memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -239,15 +250,16 @@ static bool find_text(const char **text_p)
     }
     *text_p = DICTIONARY;
     return exists(DICTIONARY) || bert_fail("the dictionary %s is not installed: apt-get install dict-gcide, or name a "
-                                           "text of your own with --text FILE", DICTIONARY);
+                                           "text of your own with --text FILE",
+                                           DICTIONARY);
 }
 
 bool bert_tokens_open(const char *text, const char *cache, int vocab, bert_tokens_t *tokens)
 {
-    bool   dictionary = (text == NULL), done;
-    char   entry[PLACE_MAX];
+    bool dictionary = (text == NULL), done;
+    char entry[PLACE_MAX];
     size_t bytes;
-    char  *raw;
+    char *raw;
 
     *tokens = (bert_tokens_t){0};
     if (!find_text(&text) || ((raw = corpus_read_file(text, &bytes)) == NULL)) {

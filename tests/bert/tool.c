@@ -24,8 +24,8 @@ static void become(char *const *argv, const char *log)
 
 static void show_tail(const char *log)
 {
-    char   tail[LOG_TAIL + 1];
-    FILE  *file = fopen(log, "r");
+    char tail[LOG_TAIL + 1];
+    FILE *file = fopen(log, "r");
     size_t n;
 
     if (file == NULL) {
@@ -43,7 +43,7 @@ static void show_tail(const char *log)
 bool tool_run(char *const *argv, const char *log, const char *package)
 {
     pid_t child = fork();
-    int   state = 0;
+    int state = 0;
 
     if (child == 0) {
         become(argv, log);

@@ -75,7 +75,7 @@ static bool goes_on(lnt_status_t status)
 static bool end_step(bert_trainer_t *t, bert_step_record_t *record)
 {
     lnt_plan_stats_t stats = {.struct_size = sizeof(stats)};
-    lnt_status_t     status = lnt_optim_end(t->optim);
+    lnt_status_t status = lnt_optim_end(t->optim);
 
     if (!goes_on(status)) {
         return false;
@@ -108,7 +108,7 @@ static bool count_bytes(bert_trainer_t *t, uint64_t *all_p, uint64_t *inter_p)
 static bool train_step(bert_trainer_t *t, bert_step_record_t *record)
 {
     lnt_optim_info_t info = {.struct_size = sizeof(info)};
-    double           started = bert_now();
+    double started = bert_now();
 
     record->step = t->step + 1;
     record->lr = t->options->lr * bert_schedule(t->step, t->options->steps);
@@ -140,7 +140,7 @@ static void add_to_total(bert_trainer_t *t, const bert_step_record_t *record)
 
 static bool after_step(bert_trainer_t *t, bert_step_record_t *record)
 {
-    int      every = t->options->eval_every;
+    int every = t->options->eval_every;
     uint64_t ignored;
 
     add_to_total(t, record);
@@ -181,7 +181,7 @@ static bool finish(bert_trainer_t *t, int n_steps)
 
 bool bert_trainer_run(bert_trainer_t *t)
 {
-    int      first = t->step;
+    int first = t->step;
     uint64_t ignored;
 
     if (!count_bytes(t, &ignored, &ignored)) {

@@ -12,26 +12,26 @@
 
 typedef struct bert_trainer {
     const bert_options_t *options;
-    const bert_tokens_t  *tokens;
-    bert_config_t         config;
-    bert_optimizer_t      optimizer;
-    uint32_t              rank, n_ranks;
+    const bert_tokens_t *tokens;
+    bert_config_t config;
+    bert_optimizer_t optimizer;
+    uint32_t rank, n_ranks;
 
     lnt_context_t *context;
-    lnt_comm_t    *comm;
-    lnt_plan_t    *plan;
-    lnt_optim_t   *optim;
+    lnt_comm_t *comm;
+    lnt_plan_t *plan;
+    lnt_optim_t *optim;
     lnt_comm_info_t info;
 
     bert_model_t *model;
     bert_batch_t *batch, *eval_batch;
-    float        *minus_log;   /* unigram losses */
-    real_t       *first_rows;  /* start values of the position and type tables; NULL: not checked */
+    float *minus_log;   /* unigram losses */
+    real_t *first_rows; /* start values of the position and type tables; NULL: not checked */
 
-    int                 step, last_step; /* done so far; to do */
-    lnt_comm_stats_t    counted;         /* what has been reported, or was no training */
+    int step, last_step;      /* done so far; to do */
+    lnt_comm_stats_t counted; /* what has been reported, or was no training */
     bert_final_record_t total;
-    bert_report_t       report; /* used by rank 0 */
+    bert_report_t report; /* used by rank 0 */
 } bert_trainer_t;
 
 /* trainer_setup.c; false after a message. `end` takes whatever `begin` left. */

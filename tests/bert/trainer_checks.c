@@ -8,8 +8,8 @@ bool bert_trainer_evaluate(bert_trainer_t *t, bert_score_t *score)
 {
     enum { N = sizeof(bert_score_t) / sizeof(double) };
     bert_score_t mine = {0};
-    uint64_t     bits[N], all[BERT_RANKS_MAX * N];
-    double       sums[N] = {0}, value;
+    uint64_t bits[N], all[BERT_RANKS_MAX * N];
+    double sums[N] = {0}, value;
 
     bert_evaluate(t->model, t->eval_batch, &t->tokens->held_out, t->minus_log, t->config.vocab,
                   t->options->eval_windows / EVAL_CHUNK, (int)t->rank, (int)t->n_ranks, &mine);
@@ -28,8 +28,8 @@ bool bert_trainer_evaluate(bert_trainer_t *t, bert_score_t *score)
 bool bert_trainer_compare(bert_trainer_t *t)
 {
     bert_final_record_t *total = &t->total;
-    uint64_t             mine[3] = {lnt_optim_hash(t->optim), total->wire_bytes, total->wire_bytes_inter};
-    uint64_t             all[BERT_RANKS_MAX * 3];
+    uint64_t mine[3] = {lnt_optim_hash(t->optim), total->wire_bytes, total->wire_bytes_inter};
+    uint64_t all[BERT_RANKS_MAX * 3];
 
     if (!bert_team_gather(t->comm, t->n_ranks, mine, 3, all)) {
         return false;
@@ -54,9 +54,9 @@ static bool same_rows(bert_trainer_t *t, int tensor, int used_rows, const real_t
 void bert_trainer_check_rows(bert_trainer_t *t)
 {
     const bert_ids_t *ids = bert_model_ids(t->model);
-    const real_t     *types = t->first_rows + bert_model_tensor(t->model, ids->positions)->count;
+    const real_t *types = t->first_rows + bert_model_tensor(t->model, ids->positions)->count;
 
     t->total.rows_checked = true;
-    t->total.rows_equal = same_rows(t, ids->positions, t->config.seq, t->first_rows) &&
-                          same_rows(t, ids->types, 1, types);
+    t->total.rows_equal =
+        same_rows(t, ids->positions, t->config.seq, t->first_rows) && same_rows(t, ids->types, 1, types);
 }

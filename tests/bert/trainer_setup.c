@@ -12,7 +12,7 @@ enum { GROUP_PLAIN = 0, GROUP_DECAY = 1, N_GROUPS = 2 };
 /* Rank r of n plays on node r * nodes / n. */
 static bool create_comm(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
 {
-    char              node[32];
+    char node[32];
     lnt_comm_params_t params = {.struct_size = sizeof(params), .bootstrap = bootstrap};
 
     if (t->options->nodes > 0) {
@@ -46,11 +46,15 @@ static bool register_tensors(bert_trainer_t *t)
 {
     for (int i = 0; i < bert_model_n_tensors(t->model); i++) {
         const bert_tensor_t *tensor = bert_model_tensor(t->model, i);
-        lnt_tensor_params_t  params = {.struct_size = sizeof(params), .name = tensor->name, .count = tensor->count,
-                                       .grad_dtype = LNT_F32, .param_dtype = LNT_F32,
-                                       .param = bert_model_param(t->model, i), .memtype = LNT_HOST,
-                                       .group = tensor->decay ? GROUP_DECAY : GROUP_PLAIN};
-        uint32_t             number;
+        lnt_tensor_params_t params = {.struct_size = sizeof(params),
+                                      .name = tensor->name,
+                                      .count = tensor->count,
+                                      .grad_dtype = LNT_F32,
+                                      .param_dtype = LNT_F32,
+                                      .param = bert_model_param(t->model, i),
+                                      .memtype = LNT_HOST,
+                                      .group = tensor->decay ? GROUP_DECAY : GROUP_PLAIN};
+        uint32_t number;
 
         if ((lnt_plan_add_tensor(t->plan, &params, &number) != LNT_OK) || (number != (uint32_t)i)) {
             return false;
@@ -61,9 +65,12 @@ static bool register_tensors(bert_trainer_t *t)
 
 static bool create_optimizer(bert_trainer_t *t)
 {
-    lnt_group_t        groups[N_GROUPS] = {{.struct_size = sizeof(lnt_group_t)}, {.struct_size = sizeof(lnt_group_t)}};
-    lnt_optim_params_t params = {.struct_size = sizeof(params), .algorithm = t->optimizer.algorithm,
-                                 .options = t->optimizer.options, .groups = groups, .n_groups = N_GROUPS};
+    lnt_group_t groups[N_GROUPS] = {{.struct_size = sizeof(lnt_group_t)}, {.struct_size = sizeof(lnt_group_t)}};
+    lnt_optim_params_t params = {.struct_size = sizeof(params),
+                                 .algorithm = t->optimizer.algorithm,
+                                 .options = t->optimizer.options,
+                                 .groups = groups,
+                                 .n_groups = N_GROUPS};
 
     for (int i = 0; i < N_GROUPS; i++) {
         lnt_group_defaults(&groups[i]);
@@ -84,7 +91,7 @@ static bool create_plan(bert_trainer_t *t)
 /* Start values of the tables that have rows no token uses: positions, then types. */
 static bool remember_rows(bert_trainer_t *t)
 {
-    const bert_ids_t    *ids = bert_model_ids(t->model);
+    const bert_ids_t *ids = bert_model_ids(t->model);
     const bert_tensor_t *positions = bert_model_tensor(t->model, ids->positions);
     const bert_tensor_t *types = bert_model_tensor(t->model, ids->types);
 

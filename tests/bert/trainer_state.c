@@ -16,9 +16,9 @@ enum { NAME_MAX_BYTES = 512 };
 
 static bool write_file(const char *path, const void *data, size_t bytes)
 {
-    char  work[NAME_MAX_BYTES + 8];
+    char work[NAME_MAX_BYTES + 8];
     FILE *file;
-    bool  good;
+    bool good;
 
     snprintf(work, sizeof(work), "%s.work", path);
     file = fopen(work, "wb");
@@ -32,10 +32,10 @@ static bool write_file(const char *path, const void *data, size_t bytes)
 
 static bool save_blob(bert_trainer_t *t, const char *dir)
 {
-    char     path[NAME_MAX_BYTES];
+    char path[NAME_MAX_BYTES];
     uint64_t bytes;
-    void    *blob = NULL;
-    bool     good = lnt_optim_state_size(t->optim, &bytes) == LNT_OK;
+    void *blob = NULL;
+    bool good = lnt_optim_state_size(t->optim, &bytes) == LNT_OK;
 
     good = good && ((blob = malloc(bytes)) != NULL) && (lnt_optim_state_export(t->optim, blob, bytes) == LNT_OK);
     if (!good) {
@@ -68,9 +68,9 @@ bool bert_trainer_save(bert_trainer_t *t, const char *dir)
 
 static bool read_step(bert_trainer_t *t, const char *dir)
 {
-    char     path[NAME_MAX_BYTES];
+    char path[NAME_MAX_BYTES];
     unsigned ranks = 0;
-    FILE    *file;
+    FILE *file;
 
     snprintf(path, sizeof(path), "%.460s/trainer.txt", dir);
     file = fopen(path, "r");
@@ -92,8 +92,8 @@ static bool read_step(bert_trainer_t *t, const char *dir)
 static void *read_blob(const char *path, uint64_t *bytes_p)
 {
     struct stat status;
-    FILE       *file = fopen(path, "rb");
-    void       *blob = NULL;
+    FILE *file = fopen(path, "rb");
+    void *blob = NULL;
 
     if ((file != NULL) && (fstat(fileno(file), &status) == 0) &&
         ((blob = malloc((size_t)status.st_size + 1)) != NULL)) {
@@ -110,10 +110,10 @@ static void *read_blob(const char *path, uint64_t *bytes_p)
 
 bool bert_trainer_resume(bert_trainer_t *t, const char *dir)
 {
-    char     path[NAME_MAX_BYTES];
+    char path[NAME_MAX_BYTES];
     uint64_t bytes;
-    void    *blob;
-    bool     good;
+    void *blob;
+    bool good;
 
     snprintf(path, sizeof(path), "%.460s/rank-%u.state", dir, t->rank);
     if (!read_step(t, dir) || ((blob = read_blob(path, &bytes)) == NULL)) {
