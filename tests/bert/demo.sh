@@ -79,6 +79,7 @@ plot() {
 set terminal pngcairo size 1500,520
 set output '$OUT/loss.png'
 set multiplot layout 1,3 title 'Held-out loss on [MASK] positions; $RANKS ranks, $NODES nodes, $GBPS Gbit/s emulated'
+set key below
 set ylabel 'nats per word'
 set grid
 set xlabel 'steps'
