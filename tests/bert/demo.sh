@@ -82,8 +82,10 @@ set multiplot layout 1,3 title 'Held-out loss on [MASK] positions; $RANKS ranks,
 set key below
 set ylabel 'nats per word'
 set grid
+set key bottom left
 set xlabel 'steps'
 plot ${lines//COLUMN/1}$unigram with lines dashtype 2 linecolor 'gray' title 'word frequencies'
+unset key
 set xlabel 'MB sent to other nodes by rank 0'
 set logscale x
 plot ${lines//COLUMN/2}$unigram with lines dashtype 2 linecolor 'gray' title 'word frequencies'
@@ -101,8 +103,12 @@ main() {
     while IFS='|' read -r name optim codec title <&3; do
         train "$name" "$optim" "$codec" "$title" "$@" || exit 1
     done 3< <(each_row)
-    write_summary && plot && print_table
-    say "Written: $OUT/summary.json, $OUT/loss.png, and one JSON line per step in $OUT/*.jsonl"
+    local result=0
+    write_summary || result=1
+    plot || result=1
+    print_table
+    say "Written to $OUT: summary.json, loss.png (with gnuplot), and one JSON line per step in *.jsonl"
+    return $result
 }
 
 main "$@"
