@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include "../base/clock.h"
-#include "store.h"
-
-#define STORE_MAGIC 0x53544e4cu /* "LNTS" */
-enum { STORE_PROTOCOL = 1 };
+#include "../base/error.h"
+#include "store_link.h"
 
 typedef struct message_header {
     uint32_t magic, type;
@@ -43,7 +41,7 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-lnt_status_t lnt_store_link_write(int fd, const void *data, size_t bytes, uint64_t deadline_ns)
+static lnt_status_t write_all(int fd, const void *data, size_t bytes, uint64_t deadline_ns)
 {
     const uint8_t *at = data;
 
@@ -66,7 +64,7 @@ lnt_status_t lnt_store_link_write(int fd, const void *data, size_t bytes, uint64
     return LNT_OK;
 }
 
-lnt_status_t lnt_store_link_read(int fd, void *data, size_t bytes, uint64_t deadline_ns)
+static lnt_status_t read_all(int fd, void *data, size_t bytes, uint64_t deadline_ns)
 {
     uint8_t *at = data;
 
@@ -90,8 +88,8 @@ lnt_status_t lnt_store_link_read(int fd, void *data, size_t bytes, uint64_t dead
 }
 
 /* Keyed hash of one message: direction and counter make every message of a session different. */
-static void message_mac(const lnt_store_link_t *link, bool from_server, uint64_t counter, const message_header_t *header,
-                        const void *data, uint8_t mac[LNT_AUTH_BYTES])
+static void message_mac(const lnt_store_link_t *link, bool from_server, uint64_t counter,
+                        const message_header_t *header, const void *data, uint8_t mac[LNT_AUTH_BYTES])
 {
     uint8_t prefix[sizeof(uint64_t) + sizeof(*header) + 1];
 
@@ -101,9 +99,10 @@ static void message_mac(const lnt_store_link_t *link, bool from_server, uint64_t
     link->auth->mac(link->key, prefix, sizeof(prefix), data, (size_t)header->bytes, mac);
 }
 
-lnt_status_t lnt_store_link_send(lnt_store_link_t *link, uint32_t type, const void *data, size_t bytes, uint64_t deadline_ns)
+lnt_status_t lnt_store_link_send(lnt_store_link_t *link, uint32_t type, const void *data, size_t bytes,
+                                 uint64_t deadline_ns)
 {
-    message_header_t header = {.magic = STORE_MAGIC, .type = type, .bytes = bytes};
+    message_header_t header = {.magic = LNT_STORE_MAGIC, .type = type, .bytes = bytes};
     uint8_t mac[LNT_AUTH_BYTES] = {0};
     lnt_status_t status;
 
@@ -111,30 +110,30 @@ lnt_status_t lnt_store_link_send(lnt_store_link_t *link, uint32_t type, const vo
         message_mac(link, link->server, link->sent, &header, data, mac);
     }
     link->sent++;
-    status = lnt_store_link_write(link->fd, &header, sizeof(header), deadline_ns);
+    status = write_all(link->fd, &header, sizeof(header), deadline_ns);
     if (status == LNT_OK) {
-        status = lnt_store_link_write(link->fd, mac, sizeof(mac), deadline_ns);
+        status = write_all(link->fd, mac, sizeof(mac), deadline_ns);
     }
-    return status == LNT_OK ? lnt_store_link_write(link->fd, data, bytes, deadline_ns) : status;
+    return status == LNT_OK ? write_all(link->fd, data, bytes, deadline_ns) : status;
 }
 
 lnt_status_t lnt_store_link_receive(lnt_store_link_t *link, uint32_t *type_p, void *data, size_t room, size_t *bytes_p,
-                              uint64_t deadline_ns)
+                                    uint64_t deadline_ns)
 {
     message_header_t header;
     uint8_t mac[LNT_AUTH_BYTES], expected[LNT_AUTH_BYTES];
-    lnt_status_t status = lnt_store_link_read(link->fd, &header, sizeof(header), deadline_ns);
+    lnt_status_t status = read_all(link->fd, &header, sizeof(header), deadline_ns);
 
     if (status == LNT_OK) {
-        status = lnt_store_link_read(link->fd, mac, sizeof(mac), deadline_ns);
+        status = read_all(link->fd, mac, sizeof(mac), deadline_ns);
     }
     if (status < 0) {
         return status;
     }
-    if (header.magic != STORE_MAGIC || header.bytes > room) {
+    if (header.magic != LNT_STORE_MAGIC || header.bytes > room) {
         return LNT_ERR_CORRUPT;
     }
-    status = lnt_store_link_read(link->fd, data, (size_t)header.bytes, deadline_ns);
+    status = read_all(link->fd, data, (size_t)header.bytes, deadline_ns);
     if (status < 0) {
         return status;
     }
@@ -162,8 +161,8 @@ void lnt_store_link_close(lnt_store_link_t *link)
 }
 
 /* Proof of one side: role, hello (with the client's nonce) and the server's nonce under the secret's key. */
-static void make_proof(const lnt_store_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
-                       const uint8_t *server_nonce, uint8_t proof[LNT_AUTH_BYTES])
+static void make_proof(const lnt_store_link_t *link, const uint8_t *base_key, const char *role,
+                       const lnt_store_hello_t *hello, const uint8_t *server_nonce, uint8_t proof[LNT_AUTH_BYTES])
 {
     uint8_t text[sizeof(*hello) + LNT_STORE_NONCE];
 
@@ -176,8 +175,9 @@ static void make_proof(const lnt_store_link_t *link, const uint8_t *base_key, co
     link->auth->mac(base_key, role, strlen(role), text, sizeof(text), proof);
 }
 
-static bool proof_holds(const lnt_store_link_t *link, const uint8_t *base_key, const char *role, const lnt_hello_t *hello,
-                        const uint8_t *server_nonce, const uint8_t proof[LNT_AUTH_BYTES])
+static bool proof_holds(const lnt_store_link_t *link, const uint8_t *base_key, const char *role,
+                        const lnt_store_hello_t *hello, const uint8_t *server_nonce,
+                        const uint8_t proof[LNT_AUTH_BYTES])
 {
     uint8_t expected[LNT_AUTH_BYTES];
 
@@ -188,63 +188,118 @@ static bool proof_holds(const lnt_store_link_t *link, const uint8_t *base_key, c
     return link->auth->equal(proof, expected, sizeof(expected));
 }
 
-typedef struct server_reply {
-    uint8_t nonce[LNT_STORE_NONCE];
-    uint8_t proof[LNT_AUTH_BYTES];
-} server_reply_t;
-
-lnt_status_t lnt_store_link_handshake_client(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
+/* What the server says to a hello, before anything is proved. */
+static lnt_status_t check_reply(const lnt_store_reply_t *reply, uint32_t *other_p)
 {
-    server_reply_t reply;
-    uint8_t proof[LNT_AUTH_BYTES];
-    lnt_status_t status;
+    if (reply->magic != LNT_STORE_MAGIC) {
+        return LNT_ERR_CORRUPT;
+    }
+    if (reply->protocol != LNT_STORE_PROTOCOL) {
+        *other_p = reply->protocol;
+        return LNT_ERR_VERSION;
+    }
+    return (reply->verdict == LNT_OK) ? LNT_OK : LNT_ERR_AUTH;
+}
 
-    hello->magic = STORE_MAGIC;
-    hello->protocol = STORE_PROTOCOL;
+/* The first eight bytes decide whether there is more to read. */
+static lnt_status_t read_reply(int fd, lnt_store_reply_t *reply, uint32_t *other_p, uint64_t deadline_ns)
+{
+    const size_t head = offsetof(lnt_store_reply_t, verdict);
+
+    *reply = (lnt_store_reply_t){.verdict = LNT_OK};
+    LNT_TRY(read_all(fd, reply, head, deadline_ns));
+    LNT_TRY(check_reply(reply, other_p));
+    LNT_TRY(read_all(fd, (uint8_t *)reply + head, sizeof(*reply) - head, deadline_ns));
+    return check_reply(reply, other_p);
+}
+
+lnt_status_t lnt_store_link_handshake(lnt_store_link_t *link, const uint8_t *base_key, lnt_store_hello_t *hello,
+                                      uint32_t *other_p, uint64_t deadline_ns)
+{
+    lnt_store_reply_t reply;
+    uint8_t proof[LNT_AUTH_BYTES];
+
+    hello->magic = LNT_STORE_MAGIC;
+    hello->protocol = LNT_STORE_PROTOCOL;
     hello->has_secret = link->auth != NULL;
     if (getrandom(hello->nonce, sizeof(hello->nonce), 0) != (ssize_t)sizeof(hello->nonce)) {
         return LNT_ERR_SYSTEM;
     }
-    status = lnt_store_link_write(link->fd, hello, sizeof(*hello), deadline_ns);
-    if (status == LNT_OK) {
-        status = lnt_store_link_read(link->fd, &reply, sizeof(reply), deadline_ns);
-    }
-    if (status < 0) {
-        return status;
-    }
+    LNT_TRY(write_all(link->fd, hello, sizeof(*hello), deadline_ns));
+    LNT_TRY(read_reply(link->fd, &reply, other_p, deadline_ns));
     if (!proof_holds(link, base_key, "server", hello, reply.nonce, reply.proof)) {
         return LNT_ERR_AUTH;
     }
     make_proof(link, base_key, "client", hello, reply.nonce, proof);
     make_proof(link, base_key, "session", hello, reply.nonce, link->key);
-    return lnt_store_link_write(link->fd, proof, sizeof(proof), deadline_ns);
+    return write_all(link->fd, proof, sizeof(proof), deadline_ns);
 }
 
-lnt_status_t lnt_store_link_handshake_server(lnt_store_link_t *link, const uint8_t *base_key, lnt_hello_t *hello, uint64_t deadline_ns)
+/* ---- the server's side ---- */
+
+/* What is there now of `bytes`. */
+static lnt_status_t read_some(int fd, void *data, size_t bytes, size_t *have_p)
 {
-    server_reply_t reply;
-    uint8_t proof[LNT_AUTH_BYTES];
-    lnt_status_t status = lnt_store_link_read(link->fd, hello, sizeof(*hello), deadline_ns);
+    ssize_t n = recv(fd, (uint8_t *)data + *have_p, bytes - *have_p, MSG_DONTWAIT);
+
+    if (n > 0) {
+        *have_p += (size_t)n;
+    } else if (n == 0 || !would_block()) {
+        return LNT_ERR_PEER_LOST;
+    }
+    return (*have_p == bytes) ? LNT_OK : LNT_IN_PROGRESS;
+}
+
+/* The empty buffer of a fresh socket takes the whole reply, or the guest is none of ours. */
+static lnt_status_t answer(lnt_store_guest_t *guest, const uint8_t *base_key, lnt_status_t verdict)
+{
+    lnt_store_reply_t reply = {.magic = LNT_STORE_MAGIC, .protocol = LNT_STORE_PROTOCOL, .verdict = (int32_t)verdict};
+
+    if (getrandom(guest->nonce, sizeof(guest->nonce), 0) != (ssize_t)sizeof(guest->nonce)) {
+        return LNT_ERR_SYSTEM;
+    }
+    if (verdict == LNT_OK) {
+        memcpy(reply.nonce, guest->nonce, sizeof(reply.nonce));
+        make_proof(&guest->link, base_key, "server", &guest->hello, reply.nonce, reply.proof);
+        make_proof(&guest->link, base_key, "session", &guest->hello, reply.nonce, guest->link.key);
+    }
+    if (send(guest->link.fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(reply)) {
+        return LNT_ERR_PEER_LOST;
+    }
+    guest->greeted = (verdict == LNT_OK);
+    guest->have = 0;
+    return guest->greeted ? LNT_IN_PROGRESS : verdict;
+}
+
+static lnt_status_t read_hello(lnt_store_guest_t *guest, const uint8_t *base_key)
+{
+    const lnt_store_hello_t *hello = &guest->hello;
+    lnt_status_t status = read_some(guest->link.fd, &guest->hello, sizeof(guest->hello), &guest->have);
 
     if (status < 0) {
         return status;
     }
-    if (hello->magic != STORE_MAGIC || hello->protocol != STORE_PROTOCOL) {
+    if (guest->have >= sizeof(hello->magic) && hello->magic != LNT_STORE_MAGIC) {
         return LNT_ERR_CORRUPT;
     }
-    if ((hello->has_secret != 0) != (link->auth != NULL)) {
-        return LNT_ERR_AUTH;
+    if (guest->have >= offsetof(lnt_store_hello_t, rank) && hello->protocol != LNT_STORE_PROTOCOL) {
+        return answer(guest, base_key, LNT_ERR_VERSION);
     }
-    if (getrandom(reply.nonce, sizeof(reply.nonce), 0) != (ssize_t)sizeof(reply.nonce)) {
-        return LNT_ERR_SYSTEM;
+    if (status != LNT_OK) {
+        return status;
     }
-    make_proof(link, base_key, "server", hello, reply.nonce, reply.proof);
-    make_proof(link, base_key, "session", hello, reply.nonce, link->key);
-    status = lnt_store_link_write(link->fd, &reply, sizeof(reply), deadline_ns);
-    if (status == LNT_OK) {
-        status = lnt_store_link_read(link->fd, proof, sizeof(proof), deadline_ns);
+    return answer(guest, base_key, (hello->has_secret != 0) == (guest->link.auth != NULL) ? LNT_OK : LNT_ERR_AUTH);
+}
+
+lnt_status_t lnt_store_guest_step(lnt_store_guest_t *guest, const uint8_t *base_key)
+{
+    lnt_status_t status;
+
+    if (!guest->greeted) {
+        return read_hello(guest, base_key);
     }
-    if (status == LNT_OK && !proof_holds(link, base_key, "client", hello, reply.nonce, proof)) {
+    status = read_some(guest->link.fd, guest->proof, sizeof(guest->proof), &guest->have);
+    if (status == LNT_OK && !proof_holds(&guest->link, base_key, "client", &guest->hello, guest->nonce, guest->proof)) {
         status = LNT_ERR_AUTH;
     }
     return status;
