@@ -72,7 +72,8 @@ LNT_API lnt_status_t lnt_barrier(lnt_comm_t *comm);
 
 /* A residual for an all-reduce of count elements with this codec on this communicator. It starts at zero.
  * lnt_residual_read copies out the part this rank owns, lnt_residual_write puts it back: worker and server hold
- * lnt_residual_counts floats each. */
+ * lnt_residual_counts floats each. One that is destroyed while a request runs with it is freed when that run ends; the
+ * request cannot be started again. */
 LNT_API lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_codec_t *codec, lnt_residual_t **residual_p);
 LNT_API void         lnt_residual_destroy(lnt_residual_t *residual);
 LNT_API lnt_status_t lnt_residual_counts(const lnt_residual_t *residual, uint64_t *worker_offset_p, uint64_t *worker_count_p,

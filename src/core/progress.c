@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -96,7 +97,7 @@ static void wait_events(const lnt_progress_t *progress, uint64_t sleep_ns)
     struct epoll_event events[MAX_EVENTS];
     int n = epoll_pwait2(progress->epoll_fd, events, MAX_EVENTS, (sleep_ns == UINT64_MAX) ? NULL : &timeout, NULL);
 
-    if (n < 0 && errno == ENOSYS) { /* kernels before 5.11 count milliseconds */
+    if (n < 0 && errno != EINTR) { /* kernels before 5.11, and sandboxes that do not know the call: milliseconds */
         const uint64_t ms = (sleep_ns / 1000000) + 1;
 
         n = epoll_wait(progress->epoll_fd, events, MAX_EVENTS,
@@ -270,9 +271,22 @@ static lnt_status_t open_descriptors(lnt_progress_t *progress)
     return lnt_progress_watch_fd(progress, progress->doorbell);
 }
 
+/* The thread takes no signals: an application's handlers run on the application's threads. */
+static int create_without_signals(lnt_progress_t *progress)
+{
+    sigset_t all, before;
+    int error;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&progress->thread, NULL, thread_main, progress);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static lnt_status_t start_thread(lnt_progress_t *progress)
 {
-    int error = pthread_create(&progress->thread, NULL, thread_main, progress);
+    int error = create_without_signals(progress);
 
     if (error != 0) {
         errno = error;

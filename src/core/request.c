@@ -176,6 +176,10 @@ static lnt_status_t check_start(const lnt_request_t *request, const void *input,
         return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first", "the request is running (%s)",
                          request->job.what);
     }
+    if (request->coll->args.feedback && (request->residual == NULL)) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "create the request anew, with a residual that exists",
+                         "the residual of the request was destroyed (%s)", request->job.what);
+    }
     if ((request->residual != NULL) && (request->residual->user != NULL)) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "use one residual with one request at a time",
                          "the residual is in use by another request (%s)", request->residual->user->job.what);
@@ -194,8 +198,7 @@ lnt_status_t lnt_request_start(lnt_request_t *request, const void *input, void *
     LNT_TRY(lnt_comm_enter(comm));
     LNT_TRY(check_start(request, input, output));
     if (request->residual != NULL) {
-        request->residual->user = request;
-        lnt_residual_swap(request->residual, request->coll->exchange);
+        lnt_residual_lend(request->residual, request);
     }
     lnt_coll_prepare(request->coll, input, output);
     request->job.sequence = comm->sequence++;
@@ -212,8 +215,7 @@ static lnt_status_t end_run(lnt_request_t *request, lnt_status_t status)
         status = lnt_coll_finish(request->coll, request->job.flags);
     }
     if ((request->residual != NULL) && (request->residual->user == request)) {
-        lnt_residual_swap(request->residual, request->coll->exchange);
-        request->residual->user = NULL;
+        lnt_residual_take_back(request->residual);
     }
     request->state = LNT_REQUEST_DONE;
     request->status = status;

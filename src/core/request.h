@@ -26,6 +26,7 @@ struct lnt_residual {
     uint64_t count;
     lnt_codec_t codec;
     lnt_request_t *user; /* running with it, or NULL */
+    bool orphaned;       /* destroyed while it was lent: freed when the run ends */
     uint64_t worker_offset, worker_count, server_offset, server_count;
     float *worker, *server;
 };
@@ -52,7 +53,8 @@ lnt_status_t lnt_request_cache_prepare(lnt_comm_t *comm);
 
 /* The residual fits these arguments? */
 lnt_status_t lnt_residual_check(const lnt_residual_t *residual, const lnt_comm_t *comm, const lnt_coll_args_t *args);
-/* Swaps the residual's memory with the live errors of the exchange: called before and after a run. */
-void lnt_residual_swap(lnt_residual_t *residual, lnt_exchange_t *exchange);
+/* Before and after a run: the exchange has the residual's memory in between. Taking back may free the residual. */
+void lnt_residual_lend(lnt_residual_t *residual, lnt_request_t *user);
+void lnt_residual_take_back(lnt_residual_t *residual);
 
 #endif

@@ -79,9 +79,31 @@ lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_cod
 
 void lnt_residual_destroy(lnt_residual_t *residual)
 {
-    if (residual != NULL) {
+    if (residual == NULL) {
+        return;
+    }
+    if (residual->user != NULL) {
+        residual->orphaned = true; /* the exchange writes to its memory until the run ends */
+    } else {
         release(residual);
     }
+}
+
+void lnt_residual_lend(lnt_residual_t *residual, lnt_request_t *user)
+{
+    residual->user = user;
+    lnt_exchange_swap_errors(user->coll->exchange, &residual->worker, &residual->server);
+}
+
+void lnt_residual_take_back(lnt_residual_t *residual)
+{
+    lnt_exchange_swap_errors(residual->user->coll->exchange, &residual->worker, &residual->server);
+    if (residual->orphaned) {
+        residual->user->residual = NULL;
+        release(residual);
+        return;
+    }
+    residual->user = NULL;
 }
 
 lnt_status_t lnt_residual_check(const lnt_residual_t *residual, const lnt_comm_t *comm, const lnt_coll_args_t *args)
@@ -99,11 +121,6 @@ lnt_status_t lnt_residual_check(const lnt_residual_t *residual, const lnt_comm_t
             wanted->row->name, wanted->cfg.block, (int)wanted->cfg.scale_rule);
     }
     return LNT_OK;
-}
-
-void lnt_residual_swap(lnt_residual_t *residual, lnt_exchange_t *exchange)
-{
-    lnt_exchange_swap_errors(exchange, &residual->worker, &residual->server);
 }
 
 lnt_status_t lnt_residual_counts(const lnt_residual_t *residual, uint64_t *worker_offset_p, uint64_t *worker_count_p,

@@ -458,6 +458,74 @@ START_TEST(wrong_usage)
 }
 END_TEST
 
+/* A residual that is destroyed while a request runs with it lives until the run ends. */
+static int orphan_body(rank_self_t *self)
+{
+    enum { COUNT = 5000 };
+    static _Thread_local float input[COUNT], output[COUNT], loss[COUNT];
+    const uint32_t node_of[2] = {0, 1};
+    const plan_of_test_t plan = {.node_of = node_of};
+    const lnt_codec_params_t cp = {.struct_size = sizeof(cp), .name = "sign1", .block = 64};
+    lnt_coll_params_t params = {.struct_size = sizeof(params)};
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    lnt_codec_t *codec;
+    lnt_request_t *request;
+
+    RANK_PASS(open_comm(self, &plan, &context, &comm));
+    RANK_OK(lnt_codec_create(&cp, &codec));
+    RANK_OK(lnt_residual_create(comm, COUNT, codec, &params.residual));
+    params.codec = codec;
+    RANK_OK(lnt_allreduce_init(comm, COUNT, LNT_F32, &params, &request));
+    for (uint32_t i = 0; i < COUNT; i++)
+        input[i] = (float)(i % 97) - 40;
+    RANK_OK(lnt_request_start(request, input, output));
+    RANK_CHECK(lnt_residual_read(params.residual, loss, loss) == LNT_ERR_INVALID_USAGE);
+    lnt_residual_destroy(params.residual);
+    RANK_OK(lnt_request_wait(request));
+    RANK_CHECK(lnt_request_start(request, input, output) == LNT_ERR_INVALID_USAGE);
+    RANK_OK(lnt_request_destroy(request));
+    lnt_codec_destroy(codec);
+    RANK_OK(lnt_comm_destroy(comm));
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(residual_destroyed_during_a_run)
+{
+    ck_assert_uint_eq(thread_ranks(2, orphan_body, NULL, DEADLINE_MS), 0);
+}
+END_TEST
+
+/* The progress thread takes no signals: what is sent to the process waits until an application's thread wants it. */
+static int signal_body(rank_self_t *self)
+{
+    const struct timespec brief = {.tv_nsec = 50000000}, patient = {.tv_sec = 10};
+    const lnt_context_params_t params = {.struct_size = sizeof(params), .progress_thread = LNT_ON};
+    lnt_context_t *context;
+    sigset_t set;
+
+    (void)self;
+    RANK_OK(lnt_context_create(&params, &context)); /* while this thread does not block the signal */
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGUSR1);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    (void)nanosleep(&brief, NULL); /* the thread has settled */
+    (void)kill(getpid(), SIGUSR1); /* without a handler it would end the process on a thread that takes it */
+    RANK_CHECK(sigtimedwait(&set, NULL, &patient) == SIGUSR1);
+    RANK_OK(lnt_context_destroy(context));
+    return 0;
+}
+
+START_TEST(progress_thread_takes_no_signals)
+{
+    int code;
+
+    (void)fork_ranks(1, signal_body, NULL, DEADLINE_MS, &code);
+    ck_assert_int_eq(code, 0);
+}
+END_TEST
+
 static Suite *comm_suite(void)
 {
     Suite *suite = suite_create("communicators");
@@ -476,6 +544,8 @@ static Suite *comm_suite(void)
     tcase_add_loop_test(tcase, splits, 0, 2);
     tcase_add_loop_test(tcase, aborts, 0, 2);
     tcase_add_test(tcase, forked_child);
+    tcase_add_test(tcase, residual_destroyed_during_a_run);
+    tcase_add_test(tcase, progress_thread_takes_no_signals);
     suite_add_tcase(suite, tcase);
     return suite;
 }
