@@ -50,7 +50,7 @@ static void loop_destroy(lnt_ring_area_t *area)
 static lnt_status_t loop_show(lnt_ring_area_t *area, size_t offset, void *blob, size_t *bytes_p, int *fd_p)
 {
     loop_page_t *page = area->base;
-    loop_blob_t  shown = {.base = (uintptr_t)area->base, .offset = offset};
+    loop_blob_t shown = {.base = (uintptr_t)area->base, .offset = offset};
 
     (void)fd_p; /* no descriptor besides the doorbell */
     atomic_fetch_add(&page->holders, 1);
@@ -109,11 +109,4 @@ const lnt_transport_ops_t lnt_transport_loop = {.name = "loop",
                                                 .usable = loop_usable,
                                                 .reachable = loop_reachable,
                                                 .open = loop_open,
-                                                .offer = lnt_ring_net_offer,
-                                                .accept = lnt_ring_net_accept,
-                                                .send = lnt_ring_net_send,
-                                                .progress = lnt_ring_net_progress,
-                                                .arm = lnt_ring_net_arm,
-                                                .disarm = lnt_ring_net_disarm,
-                                                .event_fd = lnt_ring_net_event_fd,
-                                                .close = lnt_ring_net_close};
+                                                LNT_RING_NET_OPS};

@@ -24,7 +24,7 @@ static void lane_break(lnt_transport_t *transport, lnt_lane_t *lane, const char 
 static void ring_bell(const lnt_lane_t *lane)
 {
     const uint64_t one = 1;
-    ssize_t        written;
+    ssize_t written;
 
     do {
         written = write(lane->bell, &one, sizeof(one));
@@ -67,12 +67,6 @@ static uint64_t may_send(lnt_transport_t *transport, lnt_lane_t *lane)
     return paced(transport, lane) ? lnt_pacer_take(transport->params.pacer, room) : room;
 }
 
-/* Single writer; other threads read the counters at any time. */
-static void count_bytes(uint64_t *counter, uint64_t bytes)
-{
-    __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + bytes, __ATOMIC_RELAXED);
-}
-
 static void finish_send(lnt_transport_t *transport, lnt_lane_t *lane)
 {
     lnt_send_t *send = lane->queue;
@@ -82,7 +76,7 @@ static void finish_send(lnt_transport_t *transport, lnt_lane_t *lane)
         lane->queue_end = &lane->queue;
     }
     send->next = NULL;
-    count_bytes(&transport->params.wire_bytes[lane->inter ? 1 : 0], send->bytes);
+    lnt_transport_count(&transport->params.wire_bytes[lane->inter ? 1 : 0], send->bytes);
     transport->params.sink.sent(transport->params.sink.arg, send);
 }
 
@@ -92,7 +86,7 @@ bool lnt_lane_push(lnt_transport_t *transport, lnt_lane_t *lane)
 
     while ((lane->queue != NULL) && !lane->broken && (moved < budget_bytes)) {
         lnt_send_t *send = lane->queue;
-        uint64_t    piece = may_send(transport, lane);
+        uint64_t piece = may_send(transport, lane);
 
         if (piece == 0) {
             break;
@@ -129,7 +123,8 @@ static uint64_t take(lnt_transport_t *transport, lnt_lane_t *lane, void *to, uin
 
 static uint64_t pull_header(lnt_transport_t *transport, lnt_lane_t *lane)
 {
-    uint64_t got = take(transport, lane, (unsigned char *)&lane->header + lane->have, sizeof(lane->header) - lane->have);
+    uint64_t got =
+        take(transport, lane, (unsigned char *)&lane->header + lane->have, sizeof(lane->header) - lane->have);
 
     lane->have += got;
     if (lane->have == sizeof(lane->header)) {
@@ -158,7 +153,7 @@ static void arrive_if_whole(lnt_transport_t *transport, lnt_lane_t *lane)
 /* Ask the sink for room. Finding it counts as one byte of progress, so that an empty frame moves on, too. */
 static uint64_t pull_place(lnt_transport_t *transport, lnt_lane_t *lane)
 {
-    void        *body = NULL;
+    void *body = NULL;
     lnt_status_t status = transport->params.sink.locate(transport->params.sink.arg, lane->peer, &lane->header, &body);
 
     if (status < 0) {
@@ -225,7 +220,7 @@ static bool push_busy(lnt_transport_t *transport, lnt_lane_t *lane)
 bool lnt_lane_busy(lnt_transport_t *transport, lnt_lane_t *lane)
 {
     uint64_t ready = 0;
-    bool     pull;
+    bool pull;
 
     if (lane->broken) {
         return false;

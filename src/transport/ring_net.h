@@ -89,6 +89,12 @@ void lnt_ring_net_disarm(lnt_transport_t *transport);
 int  lnt_ring_net_event_fd(lnt_transport_t *transport);
 void lnt_ring_net_close(lnt_transport_t *transport);
 
+/* What the rows have in common: everything behind the opening. */
+#define LNT_RING_NET_OPS                                                                                               \
+    .offer = lnt_ring_net_offer, .accept = lnt_ring_net_accept, .send = lnt_ring_net_send,                             \
+    .progress = lnt_ring_net_progress, .arm = lnt_ring_net_arm, .disarm = lnt_ring_net_disarm,                         \
+    .event_fd = lnt_ring_net_event_fd, .close = lnt_ring_net_close
+
 /* One lane's share of progress (ring_lane.c). */
 bool lnt_lane_push(lnt_transport_t *transport, lnt_lane_t *lane);
 bool lnt_lane_pull(lnt_transport_t *transport, lnt_lane_t *lane);

@@ -18,8 +18,7 @@ typedef struct shm_blob {
     uint64_t offset;
 } shm_blob_t;
 
-static const char *const memory_cure =
-    "raise the memory limit (container, cgroup, ulimit), or lower LINNET_RING_BYTES";
+static const char *const memory_cure = "raise the memory limit (container, cgroup, ulimit), or lower LINNET_RING_BYTES";
 
 static lnt_status_t shm_refused(const char *what, size_t bytes, int error)
 {
@@ -43,8 +42,8 @@ static lnt_status_t shm_map(int fd, size_t offset, size_t bytes, void **base_p)
 static lnt_status_t shm_create(size_t bytes, lnt_ring_area_t *area_p)
 {
     lnt_ring_area_t area = {.bytes = bytes, .fd = memfd_create("linnet-rings", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    lnt_status_t    status;
-    int             error;
+    lnt_status_t status;
+    int error;
 
     if (area.fd < 0) {
         return shm_refused("memfd_create", bytes, errno);
@@ -88,7 +87,7 @@ static lnt_status_t shm_show(lnt_ring_area_t *area, size_t offset, void *blob, s
 /* Would touching these bytes be safe for as long as they are mapped? */
 static bool shm_covers(int fd, size_t offset, size_t footprint)
 {
-    const int   needed = F_SEAL_SHRINK;
+    const int needed = F_SEAL_SHRINK;
     struct stat info;
 
     return (fstat(fd, &info) == 0) && (offset >= LNT_RING_PAGE_BYTES) && (offset % LNT_RING_PAGE_BYTES == 0) &&
@@ -98,8 +97,8 @@ static bool shm_covers(int fd, size_t offset, size_t footprint)
 
 static lnt_status_t shm_attach(const void *blob, size_t bytes, int fd, size_t footprint, lnt_ring_view_t *view_p)
 {
-    shm_blob_t   shown = {0};
-    void        *page = NULL, *ring = NULL;
+    shm_blob_t shown = {0};
+    void *page = NULL, *ring = NULL;
     lnt_status_t status;
 
     if (bytes == sizeof(shown)) {
@@ -164,11 +163,4 @@ const lnt_transport_ops_t lnt_transport_shm = {.name = "shm",
                                                .usable = shm_usable,
                                                .reachable = shm_reachable,
                                                .open = shm_open_rings,
-                                               .offer = lnt_ring_net_offer,
-                                               .accept = lnt_ring_net_accept,
-                                               .send = lnt_ring_net_send,
-                                               .progress = lnt_ring_net_progress,
-                                               .arm = lnt_ring_net_arm,
-                                               .disarm = lnt_ring_net_disarm,
-                                               .event_fd = lnt_ring_net_event_fd,
-                                               .close = lnt_ring_net_close};
+                                               LNT_RING_NET_OPS};

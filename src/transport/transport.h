@@ -80,6 +80,12 @@ typedef struct lnt_transport_ops {
     void (*close)(lnt_transport_t *transport); /* NULL is legal */
 } lnt_transport_ops_t;
 
+/* How a transport counts in wire_bytes: one writer, while other threads read at any time. */
+static inline void lnt_transport_count(uint64_t *counter, uint64_t bytes)
+{
+    __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + bytes, __ATOMIC_RELAXED);
+}
+
 /* Rows in order of preference. UCX's ops come from a module that is loaded on first use. */
 const lnt_transport_ops_t *const *lnt_transport_rows(size_t *n_rows_p);
 

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <ucs/debug/debug.h>
 
-enum { SLAB_RECORDS = 64, CLOSE_MS = 1000 };
+enum { SLAB_RECORDS = 64, CLOSE_MS = 1000, SETTLE_NAP_NS = 100000 };
 
 static const lnt_host_ops_t *host_ops; /* set once when the module is loaded; constant afterwards */
 
@@ -282,7 +283,9 @@ static void settle(lnt_ucx_t *ucx, ucs_status_ptr_t request, uint64_t deadline_n
         return;
     }
     while (ucp_request_check_status(request) == UCS_INPROGRESS && ucx->host->now_ns() < deadline_ns) {
-        ucp_worker_progress(ucx->worker);
+        if (ucp_worker_progress(ucx->worker) == 0) {
+            nanosleep(&(struct timespec){.tv_nsec = SETTLE_NAP_NS}, NULL);
+        }
     }
     ucp_request_free(request);
 }

@@ -44,7 +44,7 @@ static void post_frame(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer, lnt_send_t *send)
     post->header.magic = LNT_UCX_MAGIC;
     post->header.sender = ucx->params.rank;
     memcpy(&post->header.frame, frame, LNT_FRAME_HEADER_BYTES);
-    ucx->params.wire_bytes[ucx->params.is_inter[peer->rank]] += send->bytes;
+    lnt_transport_count(&ucx->params.wire_bytes[ucx->params.is_inter[peer->rank] ? 1 : 0], send->bytes);
     request = ucp_am_send_nbx(peer->ep, LNT_UCX_AM_ID, &post->header, sizeof(post->header),
                               frame + LNT_FRAME_HEADER_BYTES, (size_t)send->bytes - LNT_FRAME_HEADER_BYTES, &param);
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
