@@ -98,17 +98,6 @@ bool lnt_size_mul(size_t a, size_t b, size_t *out)
     return true;
 }
 
-bool lnt_size_add(size_t a, size_t b, size_t *out)
-{
-    size_t sum;
-
-    if (__builtin_add_overflow(a, b, &sum)) {
-        return false;
-    }
-    *out = sum;
-    return true;
-}
-
 void lnt_memory_fail_after(uint64_t k)
 {
     atomic_store(&fault_fired, false);

@@ -14,7 +14,6 @@ void lnt_free(void *memory); /* NULL is legal */
 
 /* Checked arithmetic for sizes: false on overflow. */
 bool lnt_size_mul(size_t a, size_t b, size_t *out);
-bool lnt_size_add(size_t a, size_t b, size_t *out);
 
 /* Tests only. Fail the k-th allocation from now on in this process (1 = the next); 0 switches off. */
 void lnt_memory_fail_after(uint64_t k);

@@ -15,10 +15,10 @@
 
 enum { TASKS_PER_CALL = 16, RING_MIN = 64 };
 
-static lnt_ring_t *ring_new(uint64_t n_tasks, uint64_t *capacity_p)
+static lnt_ready_ring_t *ring_new(uint64_t n_tasks, uint64_t *capacity_p)
 {
     uint64_t capacity = RING_MIN;
-    lnt_ring_t *ring;
+    lnt_ready_ring_t *ring;
 
     while (capacity < n_tasks) {
         capacity *= 2;
@@ -68,7 +68,7 @@ lnt_status_t lnt_exec_reserve(lnt_exec_t *exec, uint64_t n_tasks)
 
     pthread_mutex_lock(&exec->lock);
     if (exec->reserved + n_tasks > exec->capacity) {
-        lnt_ring_t *ring = ring_new(exec->reserved + n_tasks, &exec->capacity);
+        lnt_ready_ring_t *ring = ring_new(exec->reserved + n_tasks, &exec->capacity);
 
         if (ring == NULL) {
             status = LNT_ERR_NO_MEMORY;
@@ -114,7 +114,7 @@ void lnt_job_ready(lnt_exec_t *exec, lnt_job_t *job, uint32_t graph_index)
 
 void lnt_exec_push(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 {
-    lnt_ring_t *ring = exec->ring;
+    lnt_ready_ring_t *ring = exec->ring;
 
     assert(ring->tail - ring->head <= ring->mask);
     ring->entries[ring->tail++ & ring->mask] = (lnt_ready_t){graph, task};
@@ -122,7 +122,7 @@ void lnt_exec_push(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 
 static void take_over_ring(lnt_exec_t *exec)
 {
-    lnt_ring_t *larger = atomic_exchange(&exec->next_ring, NULL);
+    lnt_ready_ring_t *larger = atomic_exchange(&exec->next_ring, NULL);
 
     if (larger == NULL) {
         return;

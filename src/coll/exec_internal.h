@@ -18,22 +18,22 @@ typedef struct lnt_ready {
 } lnt_ready_t;
 
 /* Ready tasks, first in first out. A task is in it at most once, so room for all armed tasks is enough. */
-typedef struct lnt_ring {
+typedef struct lnt_ready_ring {
     uint64_t mask; /* capacity - 1 */
     uint64_t head, tail;
     lnt_ready_t entries[];
-} lnt_ring_t;
+} lnt_ready_ring_t;
 
 struct lnt_exec {
     lnt_exec_params_t params;
 
-    _Atomic(lnt_job_t *) inbox;      /* posted, not yet armed; newest first */
-    _Atomic(lnt_ring_t *) next_ring; /* a larger queue, to be taken over before the next job is armed */
-    pthread_mutex_t lock;            /* set-up only: the two fields below */
-    uint64_t reserved;               /* tasks of all jobs that exist */
-    uint64_t capacity;               /* of the newest ring */
+    _Atomic(lnt_job_t *) inbox;            /* posted, not yet armed; newest first */
+    _Atomic(lnt_ready_ring_t *) next_ring; /* a larger queue, to be taken over before the next job is armed */
+    pthread_mutex_t lock;                  /* set-up only: the two fields below */
+    uint64_t reserved;                     /* tasks of all jobs that exist */
+    uint64_t capacity;                     /* of the newest ring */
 
-    lnt_ring_t *ring;
+    lnt_ready_ring_t *ring;
     lnt_job_t *active; /* armed and not done, oldest first */
     uint64_t newest;   /* highest sequence ever armed */
     bool any;          /* one was armed */

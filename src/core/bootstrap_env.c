@@ -12,7 +12,6 @@ typedef struct lnt_boot_config {
     char *module_dir;
 } lnt_boot_config_t;
 
-extern const lnt_cfg_row_t lnt_boot_config_rows[];
 const lnt_cfg_row_t lnt_boot_config_rows[] = {
     {"SECRET", "", "shared secret of the environment bootstrap; never printed. Protects the start-up, not the payload",
      offsetof(lnt_boot_config_t, secret), LNT_CFG_STRING, NULL, 0, 0},

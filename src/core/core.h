@@ -66,7 +66,7 @@ struct lnt_comm {
     uint32_t       n_objects; /* plans and requests alive */
     uint64_t       wire_bytes[2], frames_sent; /* progress side; read with relaxed atomics */
     uint64_t       exposed_ns;
-    struct lnt_coll_cache *cache; /* one-shot requests; request.c */
+    struct lnt_coll_cache *cache; /* one-shot requests; request_cache.c */
     _Atomic uint32_t  failed; /* lnt_status_t of the failure as positive number, 0 = sound */
     lnt_error_info_t  record; /* valid when failed != 0 */
 };
@@ -79,11 +79,11 @@ lnt_status_t lnt_comm_enter(lnt_comm_t *comm);
 lnt_status_t lnt_comm_wait_job(lnt_comm_t *comm, lnt_job_t *job);
 bool         lnt_comm_test_job(lnt_comm_t *comm, lnt_job_t *job); /* true when done */
 
-/* Destroys comm->cache (NULL is legal); called by lnt_comm_destroy, when nothing is in progress any more. Implemented in request.c. */
+/* Destroys comm->cache (NULL is legal); called by lnt_comm_destroy, when nothing is in progress any more. Implemented in request_cache.c. */
 void lnt_comm_cache_destroy(lnt_comm_t *comm);
 
 /* All-gather of small equal-sized blobs (set-up of splits, hashes, votes) as an ordinary all-gather of the communicator,
- * in sequence with all other collectives; bounded by the progress timeout. Implemented in request.c. */
+ * in sequence with all other collectives; bounded by the progress timeout. Implemented in request_cache.c. */
 lnt_status_t lnt_comm_gather_small(lnt_comm_t *comm, const void *input, void *output, size_t bytes);
 
 #endif
