@@ -47,19 +47,12 @@ static bool self_is_first(const side_t *side)
     return side->self->rank == 0;
 }
 
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* A fixed direction, a common part of the call and a part of the rank's own; elements of very different size. */
 static float input(const shared_t *shared, uint32_t rank, int call, uint32_t i)
 {
     const uint64_t source = shared->equal_inputs ? shared->nodes[rank] : rank;
-    double fixed = (double)(mix(shared->seed + i) >> 11) * 0x1p-53 - 0.5;
-    double own = (double)(mix(shared->seed ^ mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
+    double fixed = (double)(test_mix(shared->seed + i) >> 11) * 0x1p-53 - 0.5;
+    double own = (double)(test_mix(shared->seed ^ test_mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
 
     return (float)ldexp(fixed + own, -(int)(i % 7));
 }
@@ -215,7 +208,7 @@ static int clean_call(side_t *side, int call)
             uint32_t bits;
 
             memcpy(&bits, &shared->out[0][i], sizeof(bits));
-            shared->hash[call] = mix(shared->hash[call] + bits);
+            shared->hash[call] = test_mix(shared->hash[call] + bits);
         }
     }
     RANK_OK(lnt_barrier(side->comm));

@@ -63,11 +63,7 @@ typedef struct side {
 
 static uint64_t draw(side_t *side)
 {
-    uint64_t z = (side->random += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return test_random_from(&side->random);
 }
 
 static choice_t draw_choice(side_t *side)

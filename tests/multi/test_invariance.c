@@ -7,10 +7,10 @@
 #include <linnet/linnet.h>
 #include <linnet/stage.h>
 
-#include "../../src/transport/transport.h"
 #include "../fork_ranks.h"
 #include "../testing.h"
 #include "../thread_ranks.h"
+#include "../transport_probe.h"
 
 enum { N_TENSORS = 9, STEPS = 6, DEADLINE_MS = 60000, N_MAPS = 5, WORLD_MAX = 8 };
 
@@ -40,18 +40,9 @@ typedef struct trial {
     uint64_t errors[WORLD_MAX][STEPS]; /* result: errors this rank owns */
 } trial_t;
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static float number_at(uint64_t seed, uint64_t i)
 {
-    return (float)((double)(mix(seed, i) >> 11) * 0x1p-53 - 0.5);
+    return (float)((double)(test_mix_pair(seed, i) >> 11) * 0x1p-53 - 0.5);
 }
 
 /* ---- one rank --------------------------------------------------------------------------------------------------- */
@@ -116,7 +107,7 @@ static int open_plan(side_t *side)
 /* Some elements never have a gradient: they are dead after the freeze. */
 static void draw_gradient(side_t *side, uint32_t step)
 {
-    const uint64_t seed = mix(mix(side->trial->seed, step), side->self->rank);
+    const uint64_t seed = test_mix_pair(test_mix_pair(side->trial->seed, step), side->self->rank);
     uint64_t at = 0;
 
     for (uint32_t t = 0; t < N_TENSORS; at += lengths[t++]) {
@@ -132,13 +123,13 @@ static uint64_t sum_errors(const side_t *side)
     uint64_t sum = 0;
 
     for (size_t e = 0; lnt_plan_error_extent(side->plan, e, &extent) == LNT_OK; e++) {
-        uint64_t place = mix(mix(extent.program, extent.server), mix(extent.codec_worker, extent.tensor));
+        uint64_t place = test_mix_pair(test_mix_pair(extent.program, extent.server), test_mix_pair(extent.codec_worker, extent.tensor));
 
         for (uint64_t i = 0; i < extent.count; i++) {
             uint32_t bits;
 
             memcpy(&bits, &extent.data[i], sizeof(bits));
-            sum += mix(mix(place, extent.offset + i), bits);
+            sum += test_mix_pair(test_mix_pair(place, extent.offset + i), bits);
         }
     }
     return sum;
@@ -239,27 +230,12 @@ static void compare(trial_t *trial, uint32_t map, bool with_ucx)
     }
 }
 
-/* In a process of its own: after UCX was loaded this one could not fork. */
-static int probe_ucx(rank_self_t *self)
-{
-    size_t n_rows;
-    const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
-    char why[160] = "";
-
-    (void)self;
-    for (size_t r = 0; r < n_rows; r++)
-        if (strcmp(rows[r]->name, "ucx") == 0 && rows[r]->usable(why, sizeof(why))) return 0;
-    printf("ucx is left out: %s\n", why);
-    (void)fflush(stdout);
-    return 1;
-}
-
 /* One map of every size also over UCX, another one per size: its start takes most of the time. */
 START_TEST(the_same_run_gives_the_same_bits)
 {
     const uint32_t n_ranks = (uint32_t)_i;
     const uint32_t n_maps = (n_ranks == 1) ? 1 : (n_ranks == 2) ? 2 : N_MAPS;
-    const bool has_ucx = fork_ranks(1, probe_ucx, NULL, DEADLINE_MS, NULL) == 0;
+    const bool has_ucx = transport_is_usable("ucx", "the same run over ucx");
     trial_t *trial = mmap(NULL, sizeof(*trial), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     ck_assert(trial != MAP_FAILED);

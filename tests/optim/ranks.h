@@ -127,19 +127,9 @@ static inline void ranks_run(const world_t *world, rank_fn_t body, void *arg)
     (void)pthread_barrier_destroy(&ranks_meeting);
 }
 
-/* Random numbers of a place: the same on every rank, whatever the order of the threads. */
-static inline uint64_t mix64(uint64_t a, uint64_t b)
-{
-    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static inline double unit_at(uint64_t seed, uint64_t i)
 {
-    return (double)(mix64(seed, i) >> 11) * 0x1p-53;
+    return (double)(test_mix_pair(seed, i) >> 11) * 0x1p-53;
 }
 
 /* Sum of 4 uniforms, variance 1, good enough as a normal number. */
@@ -282,7 +272,7 @@ static inline uint64_t rank_error_hash(const rank_t *rank)
         for (uint64_t k = 0; k < extent.count; k++) {
             uint32_t bits;
             memcpy(&bits, &extent.data[k], sizeof(bits));
-            hash = mix64(hash, ((uint64_t)extent.tensor << 32 | bits) ^ (extent.offset + k) << 16 ^ extent.server);
+            hash = test_mix_pair(hash, ((uint64_t)extent.tensor << 32 | bits) ^ (extent.offset + k) << 16 ^ extent.server);
         }
     }
     return hash;

@@ -23,7 +23,7 @@ typedef struct trial {
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint32_t micro, uint64_t i)
 {
-    float g = (float)normal_at(mix64(trial->seed + micro, step * 64u + rank), i);
+    float g = (float)normal_at(test_mix_pair(trial->seed + micro, step * 64u + rank), i);
 
     if (i >= trial->dead_begin && i < trial->dead_end) return g * (step >= 4 ? trial->late : 0);
     return trial->model.dtype == LNT_BF16 ? float_of_bf16(bf16_of(g)) : g;

@@ -27,7 +27,7 @@ static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_
 {
     double scale = pow(10.0, (double)(i / 200 % 4) - 2.0);
 
-    return (float)(normal_at(mix64(trial->seed, step * 64u + rank), i) * scale * trial->loss_scale);
+    return (float)(normal_at(test_mix_pair(trial->seed, step * 64u + rank), i) * scale * trial->loss_scale);
 }
 
 /* Mean over ranks as the exchange forms it: f32 in rank order inside a node, the factor, f32 in node order, 1/M. */

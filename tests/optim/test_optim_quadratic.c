@@ -6,19 +6,10 @@
 
 #include "ranks.h"
 
-#if defined(__has_feature)
-#define HAS_FEATURE(_feature) __has_feature(_feature)
-#else
-#define HAS_FEATURE(_feature) 0
-#endif
-/* Sanitizers look at memory and threads, for which a few steps will do; they say nothing about convergence. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(thread_sanitizer) ||                  \
-    HAS_FEATURE(address_sanitizer)
-enum { STEPS = 50, CONVERGES = 0 };
-#else
-enum { STEPS = 3000, CONVERGES = 1 };
-#endif
-enum { DIM = 4096, FREEZE = STEPS / 5 };
+/* Under sanitizers a few steps run for the sake of memory and threads; they say nothing about convergence. The seed is
+ * fixed, unlike everywhere else: limits on a final loss are measured facts of one problem, not bounds that hold for every
+ * draw. LNT_TEST_SEED does not change it. */
+enum { STEPS = TEST_SANITIZED ? 50 : 3000, DIM = 4096, FREEZE = STEPS / 5, SEED = 20211 };
 
 typedef struct quadratic {
     model_t model;
@@ -50,7 +41,7 @@ static void body(rank_t *rank)
     rank_open(rank, &quadratic->model);
     ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
     for (uint32_t step = 0; step < STEPS; step++) {
-        uint64_t place = mix64(quadratic->seed, 8u * step + rank->rank);
+        uint64_t place = test_mix_pair(quadratic->seed, 8u * step + rank->rank);
         group.lr = rate_at(step);
         ranks_ok(lnt_optim_set_group(rank->optim, 0, &group));
         for (uint64_t i = 0; i < DIM; i++)
@@ -82,11 +73,13 @@ static double final_loss(uint64_t seed, const char *more)
 
 START_TEST(error_feedback_is_what_makes_signs_work)
 {
-    const uint64_t seed = test_random();
-    const double twin = final_loss(seed, "compression=off"), full = final_loss(seed, "compression=on");
-    const double l1 = final_loss(seed, "scale_rule=l1"), none = final_loss(seed, "error_feedback=none");
+    const double twin = final_loss(SEED, "compression=off"), full = final_loss(SEED, "compression=on");
+    const double l1 = final_loss(SEED, "scale_rule=l1"), none = final_loss(SEED, "error_feedback=none");
 
-    if (!CONVERGES) return;
+    if (TEST_SANITIZED) {
+        test_say_skipped("convergence on the quadratic", "too slow under sanitizers, the dev build checks it");
+        return;
+    }
     ck_assert_double_le(full, 1.5 * twin);
     ck_assert_double_le(l1, 1.5 * twin);
     ck_assert_double_ge(none, 10 * full);

@@ -20,7 +20,7 @@ typedef struct plan_of_attack {
 static void fill_grad(const attack_t *attack, const rank_t *rank, uint32_t step, float *grad)
 {
     for (uint64_t i = 0; i < rank->n_elems; i++)
-        grad[i] = (float)normal_at(mix64(attack->seed, step * 64u + rank->rank), i);
+        grad[i] = (float)normal_at(test_mix_pair(attack->seed, step * 64u + rank->rank), i);
 }
 
 /* One poisoned step; every rank must see the same and keep every bit. */
@@ -66,7 +66,7 @@ static void attack_phase(rank_t *rank, attack_t *attack, float *grad, uint32_t s
     for (uint64_t begin = 0; begin < rank->n_elems; begin += bucket_elems) {
         for (uint32_t victim = 0; victim < rank->world->n_ranks; victim++) {
             uint64_t end = begin + bucket_elems < rank->n_elems ? begin + bucket_elems : rank->n_elems;
-            uint64_t draw = mix64(attack->seed ^ begin, step * 100u + victim);
+            uint64_t draw = test_mix_pair(attack->seed ^ begin, step * 100u + victim);
             attack_once(rank, attack, grad, step, victim, begin + draw % (end - begin), bad[draw / 7 % 3]);
             if (rank->rank == 0) attack->n_attacks++;
         }

@@ -21,7 +21,7 @@ typedef struct resume {
 static void fill_grad(const resume_t *resume, const rank_t *rank, uint32_t step, float *grad)
 {
     for (uint64_t i = 0; i < rank->n_elems; i++) {
-        grad[i] = (float)normal_at(mix64(resume->seed, step * 64u + rank->rank), i);
+        grad[i] = (float)normal_at(test_mix_pair(resume->seed, step * 64u + rank->rank), i);
         if (i >= 150 && i < 170) grad[i] = 0; /* dead coordinates inside a block that lives */
     }
 }
@@ -48,11 +48,11 @@ static uint64_t error_sum(rank_t *rank, resume_t *resume)
 
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
         for (uint64_t k = 0; k < extent.count; k++) {
-            uint64_t place = mix64((uint64_t)extent.program << 40 | (uint64_t)extent.server << 32 | extent.codec_worker,
+            uint64_t place = test_mix_pair((uint64_t)extent.program << 40 | (uint64_t)extent.server << 32 | extent.codec_worker,
                                    (uint64_t)extent.tensor << 32 | (extent.offset + k));
             uint32_t bits;
             memcpy(&bits, &extent.data[k], sizeof(bits));
-            sum += mix64(place, bits);
+            sum += test_mix_pair(place, bits);
         }
     }
     resume->errors[rank->rank] = sum;
