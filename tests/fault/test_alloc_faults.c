@@ -8,7 +8,7 @@
 
 enum {
     DEADLINE_MS = 30000,
-    GATHER_MS = 700,
+    GATHER_MS = 2000,
     MAX_SITES = 2000,
     FLAG_READY = 0,
     FLAG_ARMED = 1,

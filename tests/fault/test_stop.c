@@ -6,7 +6,9 @@
 #include "../swap_job.h"
 #include "../testing.h"
 
-enum { DEADLINE_MS = 60000, N_RANKS = 4, FLAG_STANDING = 0, FLAG_ROUNDS = 1 };
+/* The time-out is long beside what a loaded machine takes from a rank that is not the sleeper, and short beside TOO_LONG. */
+enum { DEADLINE_MS = 60000, TIMEOUT_MS = 2000, MOMENT_MS = 600, TOO_LONG_MS = 5000 };
+enum { N_RANKS = 4, FLAG_STANDING = 0, FLAG_ROUNDS = 1 };
 
 typedef struct stop_plan {
     uint32_t sleeper, timeout_ms, still_ms, bytes;
@@ -116,26 +118,32 @@ static void run_plan(stop_plan_t plan)
 START_TEST(stopped_for_a_moment)
 {
     run_plan(
-        (stop_plan_t){.timeout_ms = 2000, .still_ms = 400, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+        (stop_plan_t){.timeout_ms = TIMEOUT_MS, .still_ms = MOMENT_MS, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
 START_TEST(stopped_for_too_long)
 {
-    run_plan((stop_plan_t){
-        .timeout_ms = 400, .still_ms = 1200, .stopped = true, .fatal = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){.timeout_ms = TIMEOUT_MS,
+                           .still_ms = TOO_LONG_MS,
+                           .stopped = true,
+                           .fatal = true,
+                           .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
 START_TEST(busy_for_a_moment)
 {
-    run_plan((stop_plan_t){.timeout_ms = 2000, .still_ms = 400, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){.timeout_ms = TIMEOUT_MS, .still_ms = MOMENT_MS, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
 START_TEST(busy_for_too_long)
 {
-    run_plan((stop_plan_t){.timeout_ms = 400, .still_ms = 1200, .fatal = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){.timeout_ms = TIMEOUT_MS,
+                           .still_ms = TOO_LONG_MS,
+                           .fatal = true,
+                           .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
@@ -147,11 +155,11 @@ static int stall_body(rank_self_t *self)
     lnt_comm_t *comm;
     swap_job_t swap;
 
-    setenv("LINNET_STALL_WARN", "200ms", 1);
+    setenv("LINNET_STALL_WARN", "1s", 1);
     RANK_PASS(open_comm(self, &context, &comm));
     RANK_PASS(swap_init(&swap, comm, 100));
     RANK_OK(swap_run(&swap));
-    if (self->rank == plan->sleeper) rank_nap_us(1000000);
+    if (self->rank == plan->sleeper) rank_nap_us(3000000);
     RANK_OK(swap_run(&swap));
     RANK_CHECK(atomic_load(&stall_lines) == (self->rank == plan->sleeper ? 0 : 1));
     swap_destroy(&swap);
@@ -253,7 +261,7 @@ static int chain_body(rank_self_t *self)
 
 START_TEST(chain_blames_its_end)
 {
-    stop_plan_t plan = {.timeout_ms = 400, .still_ms = 1200};
+    stop_plan_t plan = {.timeout_ms = TIMEOUT_MS, .still_ms = TOO_LONG_MS};
 
     ck_assert_uint_eq(fork_ranks(N_RANKS, chain_body, &plan, DEADLINE_MS, NULL), 0);
 }
@@ -303,7 +311,7 @@ static int suspend_body(rank_self_t *self)
 
 START_TEST(all_suspended)
 {
-    stop_plan_t plan = {.timeout_ms = 900, .still_ms = 2000, .sleeper = (uint32_t)test_random_below(N_RANKS)};
+    stop_plan_t plan = {.timeout_ms = 3000, .still_ms = 4000, .sleeper = (uint32_t)test_random_below(N_RANKS)};
 
     ck_assert_uint_eq(fork_ranks(N_RANKS + 1, suspend_body, &plan, DEADLINE_MS, NULL), 0);
 }
