@@ -3,7 +3,8 @@
 what was skipped and why, and the end of the output of every failure.
 
 Unit of counting: a libcheck program counts each of its checks, from the line "100%: Checks: 7, Failures: 0, Errors: 0"
-that it prints itself; any other test counts as one. passed.txt, skipped.txt and broken.txt hold one line for each thing
+that it prints itself; any other test counts as one. A test that ran says what it left out in lines "skipped: WHAT: WHY";
+each different one counts as one skipped. passed.txt, skipped.txt and broken.txt hold one line for each thing
 that ran or could not run outside ctest, such as a build. The last line is "N passed, N failed, N skipped"; the exit code
 is 1 when anything failed or nothing ran.
 """
@@ -13,7 +14,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 SUMMARY = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
-
+LEFT_OUT = re.compile(r"^skipped: (.+)$", re.M)
 
 TAIL_LINES = 20
 
@@ -34,7 +35,7 @@ class Totals:
 
 def skip_reason(output):
     lines = [line.strip() for line in output.splitlines() if "skip" in line.lower()]
-    return lines[-1] if lines else "the test did not say why"
+    return lines[-1].removeprefix("skipped: ") if lines else "the test did not say why"
 
 
 def count_case(case, preset, totals):
@@ -49,6 +50,8 @@ def count_case(case, preset, totals):
         else:
             totals.add_failed(f"{name} (not run: {message})")
         return
+    for line in dict.fromkeys(LEFT_OUT.findall(output)):
+        totals.add_skipped(name, line)
     checks = [tuple(map(int, match)) for match in SUMMARY.findall(output)]
     bad = sum(failures + errors for _, failures, errors in checks)
     good = sum(count for count, _, _ in checks) - bad
