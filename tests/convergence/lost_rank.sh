@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lost_rank.sh LINNET_BERT CACHE DIR: a rank of a running training is killed: the program ends with an error within
-# seconds, names the rank, and leaves no process behind.
+# lost_rank.sh LINNET_BERT CACHE DIR: a rank of a running training is killed: the program ends with an error in bounded
+# time, its parent and every survivor name the rank, and no process is left behind.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -36,4 +36,10 @@ for child in "${children[@]}"; do
 done
 cat "$DIR/stderr.log"
 grep -q "rank $VICTIM was ended by signal 9" "$DIR/stderr.log" || fail "the lost rank is not named"
+# The line above comes from the parent, which sees its children end; these from the ranks, which have the library alone.
+for ((rank = 0; rank < 4; rank++)); do
+    [ $rank = $VICTIM ] && continue
+    grep -q "^linnet-bert: rank $rank: .*a peer was lost: rank $VICTIM " "$DIR/stderr.log" ||
+        fail "rank $rank does not say that rank $VICTIM was lost"
+done
 exit 0

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# starts.sh LINNET_BERT CACHE DIR WITH_MPI: forked ranks, ranks from the environment (torchrun's variables) and, with
-# WITH_MPI=1, ranks of mpirun train to the same bits.
+# starts.sh LINNET_BERT CACHE DIR [WHY_NO_MPI]: forked ranks, ranks from the environment (torchrun's variables) and, unless
+# WHY_NO_MPI says why not, ranks of mpirun train to the same bits.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-readonly BERT=$1 CACHE=$2 DIR=$3 WITH_MPI=$4
+readonly BERT=$1 CACHE=$2 DIR=$3
+without_mpi=${4:-}
 options=(--cache "$CACHE" --nodes 2 --optim onebit_adam --steps 6 --freeze-step 3 --eval-every 0 --eval-windows 64 --quiet)
 readonly options
 needs_text
@@ -22,7 +23,7 @@ same() {
 "$BERT" "${options[@]}" --ranks 2 --json "$DIR/forked.jsonl" || fail "forked ranks"
 same forked
 
-port=$((20000 + $$ % 20000))
+port=$(python3 "$HERE/../free_port.py") || fail "no free port"
 pids=()
 for rank in 0 1; do
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
@@ -32,11 +33,12 @@ done
 for pid in "${pids[@]}"; do wait "$pid" || fail "ranks from the environment"; done
 same environment
 
-if [ "$WITH_MPI" = 1 ] && command -v mpirun >/dev/null 2>&1; then
+command -v mpirun >/dev/null 2>&1 || without_mpi=${without_mpi:-mpirun is missing (openmpi-bin)}
+if [ -z "$without_mpi" ]; then
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 2 --oversubscribe \
         "$BERT" "${options[@]}" --json "$DIR/mpirun.jsonl" || fail "ranks of mpirun"
     same mpirun
 else
-    say "mpirun: not there"
+    say "skipped: ranks of mpirun: $without_mpi"
 fi
 exit 0
