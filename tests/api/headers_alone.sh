@@ -13,7 +13,7 @@ for header in "$3"/linnet/*.h; do
     [ -z "$cxx" ] && continue
     "$cxx" -x c++ -std=c++17 $warnings -I"$3" -I"$4" header_alone.c || { echo "$name is no C++17"; failed=1; }
 done
-[ -z "$cxx" ] && echo "no C++ compiler: C++ was not checked"
+[ -z "$cxx" ] && echo "skipped: headers as C++: no C++ compiler"
 echo "$checked headers"
 [ "$checked" -gt 0 ] || failed=1
 exit "$failed"
