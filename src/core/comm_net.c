@@ -103,6 +103,7 @@ static bool item_progress(void *arg, bool woken)
         lnt_watch_check(comm);
     }
     if (lnt_comm_has_failed(comm)) {
+        moved |= !net->settled; /* jobs end: whoever makes progress for one of them must look before it sleeps */
         if (!net->settled) settle(comm);
         moved |= lnt_exec_progress(comm->exec); /* ends jobs that come late */
     }

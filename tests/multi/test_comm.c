@@ -180,7 +180,7 @@ START_TEST(large_frames)
 {
     plan_of_test_t threads = thread_plan(), processes = process_plan();
 
-    threads.bytes = processes.bytes = 5000000 + (uint32_t)test_random_below(64);
+    threads.bytes = processes.bytes = 2500000 + (uint32_t)test_random_below(64);
     threads.rounds = processes.rounds = 2;
     ck_assert_uint_eq(thread_ranks(3, run_body, &threads, DEADLINE_MS), 0);
     ck_assert_uint_eq(fork_ranks(3, run_body, &processes, DEADLINE_MS, NULL), 0);
