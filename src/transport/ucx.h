@@ -49,6 +49,7 @@ typedef struct lnt_ucx_peer {
     uint32_t        rank;
     ucp_ep_h        ep;
     bool            broken;
+    bool            wired; /* its first frame was flushed: the connection is complete */
     lnt_ucx_note_t *first, *last; /* undelivered, in order */
     lnt_send_t     *queue, *queue_last; /* waiting for the pacer, in order */
 } lnt_ucx_peer_t;

@@ -3,12 +3,52 @@
 
 #include "ucx.h"
 
+static void finish_send(lnt_ucx_post_t *post, ucs_status_t status);
+
+static void on_done(void *request, ucs_status_t status, void *arg)
+{
+    lnt_ucx_post_t *post = arg;
+
+    post->ucx->in_flight--;
+    ucp_request_free(request);
+    finish_send(post, status);
+}
+
+static ucp_request_param_t params_of(lnt_ucx_post_t *post)
+{
+    return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.send = on_done, .user_data = post};
+}
+
+/* UCX sends the first messages while it still sets up the connection, and (1.13) ends the process when the peer dies in the
+ * middle of that. So the first frame counts as sent only when it is flushed: then creation has it behind it. */
+static bool flush_first(lnt_ucx_post_t *post)
+{
+    lnt_ucx_peer_t *peer = &post->ucx->peers[post->send->peer];
+    const ucp_request_param_t param = params_of(post);
+    ucs_status_ptr_t request;
+
+    if (peer->wired) {
+        return false;
+    }
+    peer->wired = true;
+    request = ucp_ep_flush_nbx(peer->ep, &param);
+    if (request == NULL || UCS_PTR_IS_ERR(request)) {
+        return false; /* a broken endpoint tells so itself */
+    }
+    post->ucx->in_flight++;
+    return true;
+}
+
 static void finish_send(lnt_ucx_post_t *post, ucs_status_t status)
 {
     lnt_ucx_t *ucx = post->ucx;
     const lnt_sink_t *sink = &ucx->params.sink;
     lnt_send_t *send = post->send;
 
+    if (status == UCS_OK && flush_first(post)) {
+        return;
+    }
     lnt_ucx_give_post(ucx, post);
     ucx->moved = true;
     if (status != UCS_OK) {
@@ -18,21 +58,11 @@ static void finish_send(lnt_ucx_post_t *post, ucs_status_t status)
     sink->sent(sink->arg, send);
 }
 
-static void on_sent(void *request, ucs_status_t status, void *arg)
-{
-    lnt_ucx_post_t *post = arg;
-
-    post->ucx->in_flight--;
-    ucp_request_free(request);
-    finish_send(post, status);
-}
-
 static void post_frame(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer, lnt_send_t *send)
 {
     lnt_ucx_post_t *post = lnt_ucx_take_post(ucx);
     const uint8_t *frame = send->frame;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = on_sent, .user_data = post};
+    ucp_request_param_t param;
     ucs_status_ptr_t request;
 
     if (post == NULL) {
@@ -45,6 +75,7 @@ static void post_frame(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer, lnt_send_t *send)
     post->header.sender = ucx->params.rank;
     memcpy(&post->header.frame, frame, LNT_FRAME_HEADER_BYTES);
     lnt_transport_count(&ucx->params.wire_bytes[ucx->params.is_inter[peer->rank] ? 1 : 0], send->bytes);
+    param = params_of(post);
     request = ucp_am_send_nbx(peer->ep, LNT_UCX_AM_ID, &post->header, sizeof(post->header),
                               frame + LNT_FRAME_HEADER_BYTES, (size_t)send->bytes - LNT_FRAME_HEADER_BYTES, &param);
     if (request == NULL || UCS_PTR_IS_ERR(request)) {
