@@ -45,7 +45,8 @@ START_TEST(gelu_is_accurate)
         worst = fmax(worst, fabs((double)slope[i] - (cdf + v * density)));
     }
     printf("%s: gelu, worst error %.2g\n", row->name, worst);
-    ck_assert(worst < 2e-6);
+    /* fast_math.h: 2e-7 for Phi, 1e-6 of the exponential, which is at most 0.25 in v * density; roundings: less. */
+    ck_assert(worst < 1e-6);
 }
 END_TEST
 
@@ -73,6 +74,9 @@ START_TEST(cross_entropy_is_accurate)
     want = top + log(sum) - (double)logits[label];
     int right = (double)logits[label] >= top;
     row->cross_entropy(1, WIDTH, &label, logits, &loss, &hit);
+    /* The logarithm turns the relative error of the sum into an absolute one: 1e-6 of each exponential, and WIDTH
+     * roundings of 2^-24 whose signs are random: sqrt(WIDTH) * 2^-24 = 2e-6, three times that at the worst. The sum of
+     * probabilities is off by as much. */
     ck_assert(fabs((double)loss - want) < 1e-5 * (1 + want));
     ck_assert_int_eq(hit, right);
     sum = 0;
