@@ -14,6 +14,8 @@ set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
 find_package(Threads REQUIRED)
 add_library(linnet_flags INTERFACE)
 target_compile_definitions(linnet_flags INTERFACE _GNU_SOURCE)
+# In C both compilers count -Wsign-conversion to -Wconversion. It stays off: it finds no lost value, only casts between int and
+# size_t of numbers that are known to be small, and those casts would hide the narrowing that -Wconversion is there to find.
 target_compile_options(linnet_flags INTERFACE
   -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes
   -ffp-contract=off -fno-math-errno)

@@ -49,6 +49,13 @@ static void put_flag(FILE *file, const char *key, bool value)
     fprintf(file, ", \"%s\": %s", key, value ? "true" : "false");
 }
 
+static void put_times(FILE *file, double step_ms, double compute_ms, double exposed_comm_ms)
+{
+    put_number(file, "step_ms", step_ms);
+    put_number(file, "compute_ms", compute_ms);
+    put_number(file, "exposed_comm_ms", exposed_comm_ms);
+}
+
 /* x / n, NaN for n = 0 */
 static double share(double x, double n)
 {
@@ -68,9 +75,7 @@ static void write_step(FILE *file, const bert_step_record_t *record)
     fprintf(file, "{\"step\": %d, \"phase\": \"%s\"", record->step, record->phase);
     put_number(file, "loss", record->loss);
     put_number(file, "lr", record->lr);
-    put_number(file, "step_ms", record->step_ms);
-    put_number(file, "compute_ms", record->compute_ms);
-    put_number(file, "exposed_comm_ms", record->exposed_comm_ms);
+    put_times(file, record->step_ms, record->compute_ms, record->exposed_comm_ms);
     put_bytes(file, "wire_bytes", record->wire_bytes);
     put_bytes(file, "wire_bytes_inter", record->wire_bytes_inter);
     if (record->skipped) {
@@ -135,9 +140,7 @@ static void write_final(const bert_report_t *report, const bert_final_record_t *
     put_bytes(file, "wire_bytes_inter", record->wire_bytes_inter);
     put_bytes(file, "wire_bytes_all", record->wire_bytes_all);
     put_bytes(file, "wire_bytes_inter_all", record->wire_bytes_inter_all);
-    put_number(file, "step_ms", record->step_ms);
-    put_number(file, "compute_ms", record->compute_ms);
-    put_number(file, "exposed_comm_ms", record->exposed_comm_ms);
+    put_times(file, record->step_ms, record->compute_ms, record->exposed_comm_ms);
     fprintf(file, ", \"skipped\": %d", record->skipped);
     if (record->rows_checked) {
         put_flag(file, "unused_rows_equal", record->rows_equal);

@@ -59,7 +59,7 @@ def rule_lengths(root):
         limit = FILE_LINES["tests" if name.startswith("tests/") else ""]
         if len(lines) > limit:
             yield f"{name}: {len(lines)} lines, more than {limit}: it has more than one subject"
-        for first, last in [] if name.startswith("tests/") else functions(lines):
+        for first, last in functions(lines):
             if last - first - 1 > FUNCTION_LINES:
                 yield f"{name}:{first}: function of {last - first - 1} lines, more than {FUNCTION_LINES}"
 
