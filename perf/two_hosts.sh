@@ -43,6 +43,8 @@ trap cleanup EXIT
 trap 'cleanup; exit 130' INT TERM HUP
 
 ip netns add $host_a 2>"$work/why" || skip "network namespaces are not allowed here: $(cat "$work/why")"
+# Inside a plain chroot "/" is no mount of its own, and then no namespace can be entered with mounts of its own.
+ip netns exec $host_a true 2>"$work/why" || skip "network namespaces cannot be entered here: $(cat "$work/why")"
 ip netns add $host_b
 ip link add link0 netns $host_a type veth peer name link0 netns $host_b 2>"$work/why" || skip "no veth pair: $(cat "$work/why")"
 
