@@ -14,11 +14,14 @@ void lnt_group_defaults(lnt_group_t *group)
 static lnt_status_t check_group(uint32_t number, const lnt_group_t *group)
 {
     LNT_CHECK_STRUCT(group);
-    if (isfinite(group->lr) && group->beta1 >= 0 && group->beta1 < 1 && group->beta2 >= 0 && group->beta2 < 1 &&
-        isfinite(group->eps) && (float)group->eps > 0 && isfinite(group->weight_decay)) {
+    /* The update is computed in f32: what overflows there would make parameters infinite. */
+    if (isfinite((float)group->lr) && group->beta1 >= 0 && group->beta1 < 1 && group->beta2 >= 0 && group->beta2 < 1 &&
+        isfinite((float)group->eps) && (float)group->eps > 0 && isfinite((float)group->weight_decay) &&
+        isfinite((float)(group->lr * group->weight_decay))) {
         return LNT_OK;
     }
-    return lnt_error(LNT_ERR_INVALID_ARG, "betas lie in [0, 1), eps is above 0, all values are finite",
+    return lnt_error(LNT_ERR_INVALID_ARG,
+                     "betas lie in [0, 1), eps is above 0, all values and lr * weight_decay fit f32",
                      "group %u: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g", number, group->lr, group->beta1,
                      group->beta2, group->eps, group->weight_decay);
 }

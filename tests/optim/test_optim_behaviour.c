@@ -386,6 +386,12 @@ static void options_body(rank_t *rank)
                {"onebit_adam", "warmup_codec=sign1", "sign1"},
                {"adamw", "codec=sign1", "converge"},
                {"adamw", "freeze_step=3", "freeze_step"}};
+    static const struct {
+        double lr, eps, weight_decay;
+    } bad_values[] = {{NAN, 1e-8, 0},  {1e39, 1e-8, 0}, {-1e39, 1e-8, 0}, {0.1, 0, 0},
+                      {0.1, -1e-8, 0}, {0.1, 1e-60, 0}, {0.1, 1e39, 0},   {0.1, NAN, 0},
+                      {0, 1e-8, NAN},  {0, 1e-8, 1e39}, {1e30, 1e-8, 1e9}}; /* the last: only their product does not fit
+                                                                             */
 
     ranks_ok(rank_plan(rank, &trial->model));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -402,8 +408,13 @@ static void options_body(rank_t *rank)
     ck_assert_int_eq(lnt_plan_destroy(rank->plan), LNT_ERR_INVALID_USAGE);
     ranks_ok(lnt_plan_commit(rank->plan));
     ranks_ok(lnt_optim_get_group(rank->optim, 0, &group));
-    group.lr = NAN;
-    ck_assert_int_eq(lnt_optim_set_group(rank->optim, 0, &group), LNT_ERR_INVALID_ARG);
+    for (size_t i = 0; i < sizeof(bad_values) / sizeof(bad_values[0]); i++) {
+        lnt_group_t values = group;
+        values.lr = bad_values[i].lr;
+        values.eps = bad_values[i].eps;
+        values.weight_decay = bad_values[i].weight_decay;
+        ck_assert_int_eq(lnt_optim_set_group(rank->optim, 0, &values), LNT_ERR_INVALID_ARG);
+    }
     group.lr = 0.5;
     group.non_freeze = true;
     ck_assert_int_eq(lnt_optim_set_group(rank->optim, 0, &group), LNT_ERR_INVALID_ARG);
