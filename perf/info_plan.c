@@ -11,6 +11,7 @@
 #include <linnet/linnet.h>
 
 #include "../optim/optim_impl.h"
+#include "../src/core/comm_net.h"
 #include "../src/core/plan_impl.h"
 #include "common_nodes.h"
 #include "info_tool.h"
@@ -136,6 +137,7 @@ static int add_tensor(dry_run_t *run, const tensor_line_t *tensor)
 
 static int make_world(dry_run_t *run)
 {
+    static lnt_comm_net_t no_channels;
     char         why[WHY_BYTES];
     const char  *nodes = run->options->nodes;
     char         one_each[16];
@@ -154,6 +156,7 @@ static int make_world(dry_run_t *run)
     status = lnt_topo_create(labels, run->map.n_ranks, &run->comm.topo);
     free(labels);
     run->comm.context = run->context;
+    run->comm.net = &no_channels;
     run->comm.n_ranks = run->map.n_ranks;
     return (status < 0) ? tool_complain(INFO_NAME) : TOOL_OK;
 }
