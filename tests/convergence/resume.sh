@@ -10,12 +10,16 @@ needs_text
 rm -rf "$DIR"
 mkdir -p "$DIR" || exit 1
 
-# train FILE [options]
-train() {
+# bert FILE [options]
+bert() {
     local file=$1
     shift
     "$BERT" --cache "$CACHE" --json "$file" --quiet --ranks 4 --nodes 2 --optim onebit_adam --warmup-codec int8 \
-        --steps $STEPS --freeze-step $FREEZE --eval-every 0 --eval-windows 256 "$@" || fail "linnet-bert $*"
+        --steps $STEPS --freeze-step $FREEZE --eval-every 0 --eval-windows 256 "$@"
+}
+
+train() {
+    bert "$@" || fail "linnet-bert $*"
 }
 
 train "$DIR/whole.jsonl"
@@ -28,4 +32,15 @@ for stop in 6 $FREEZE 17; do
     [ "$have" = "$want" ] || fail "resuming after step $stop changes the result"
 done
 [ "$(value "$DIR/first-6.jsonl" params_hash)" != "$want" ] || fail "the hash does not see training"
+
+# A save that one rank cannot write leaves what was saved there before.
+state=$DIR/state-17
+mkdir "$state/rank-1.state.work" || exit 1
+bert "$DIR/refused.jsonl" --resume "$state" --stop-after 20 --save "$state" 2>"$DIR/refused.txt" &&
+    fail "a state that could not be written counts as saved"
+grep -q "cannot write $state/rank-1.state" "$DIR/refused.txt" || fail "the file is not named: $(cat "$DIR/refused.txt")"
+rmdir "$state/rank-1.state.work" || exit 1
+[ "$(ls "$state" | grep -c work)" = 0 ] || fail "a save that failed leaves $(ls "$state")"
+train "$DIR/again.jsonl" --resume "$state"
+[ "$(value "$DIR/again.jsonl" params_hash)" = "$want" ] || fail "a save that failed changed what was there"
 exit 0
