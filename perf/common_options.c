@@ -157,13 +157,23 @@ lnt_status_t tool_create_context(const char *name, lnt_context_t **context_p)
     return lnt_context_create(&params, context_p);
 }
 
+int tool_finish(const char *name, int code)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;
+    (void)fprintf(stderr, "%s: standard output could not be written whole\n", name);
+    return (code == TOOL_OK) ? TOOL_FAILED : code;
+}
+
 int tool_complain(const char *name)
 {
     const lnt_error_info_t *error = lnt_last_error();
 
-    (void)fprintf(stderr, "%s: %s: %s", name, lnt_status_string(error->status), error->cause);
-    if (error->rank >= 0) (void)fprintf(stderr, " (reported by rank %lld)", (long long)error->rank);
-    if (error->peer >= 0) (void)fprintf(stderr, " (rank %lld is to blame)", (long long)error->peer);
-    (void)fprintf(stderr, "%s%s\n", (error->cure[0] != '\0') ? "; " : "", error->cure);
+    char                    who[96] = "", blame[96] = "";
+
+    if (error->rank >= 0) (void)snprintf(who, sizeof(who), " (reported by rank %lld)", (long long)error->rank);
+    if (error->peer >= 0) (void)snprintf(blame, sizeof(blame), " (rank %lld is to blame)", (long long)error->peer);
+    /* One call, so that the lines of several ranks do not mix. */
+    (void)fprintf(stderr, "%s: %s: %s%s%s%s%s\n", name, lnt_status_string(error->status), error->cause, who, blame,
+                  (error->cure[0] != '\0') ? "; " : "", error->cure);
     return TOOL_FAILED;
 }

@@ -33,6 +33,9 @@ void tool_release(const tool_t *tool, void *config);
 /* A context whose warnings go to stderr; errors do not, since the tool itself reports them with tool_complain. */
 lnt_status_t tool_create_context(const char *name, lnt_context_t **context_p);
 
+/* The exit code of a tool that comes to `code`: what it printed must have arrived, or it failed after a complaint. */
+int tool_finish(const char *name, int code);
+
 /* The thread's last error on stderr, with who and how to mend it; returns TOOL_FAILED. */
 int tool_complain(const char *name);
 

@@ -88,5 +88,5 @@ int main(int argc, char **argv)
         code = run_sections(&config);
     }
     tool_release(&tool, &config);
-    return code;
+    return tool_finish(INFO_NAME, code);
 }

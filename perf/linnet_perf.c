@@ -207,5 +207,5 @@ int main(int argc, char **argv)
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     if (code == TOOL_OK && !help) code = run_tool(&config);
     tool_release(&tool, &config);
-    return code;
+    return tool_finish(PERF_NAME, code);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../src/base/clock.h"
+#include "../src/base/error.h"
 #include "perf_tool.h"
 
 enum { SLOT_BYTES = 16 * 1024, NAP_US = 500, WATCH_US = 10000, START_LIMIT_MS = 60000, GRACE_MS = 20000 };
@@ -54,8 +55,14 @@ static int start_allgather(void *arg, const void *input, void *output, size_t by
     memcpy(mine->bytes[round % 2], input, bytes);
     atomic_store(&mine->round, round + 1);
     for (uint32_t r = 0; r < world->n_ranks; r++) {
-        while ((int32_t)(atomic_load(&world->slots[r].round) - (round + 1)) < 0) {
-            if (atomic_load(&world->lost) != 0 || lnt_now_ns() > deadline_ns) return 1;
+        for (;;) { /* `lost` first, also where all have come: those who waited then have given up already */
+            if (atomic_load(&world->lost) != 0) {
+                return lnt_error(LNT_ERR_PEER_LOST, "see what became of it above", "a rank ended before all had started");
+            }
+            if ((int32_t)(atomic_load(&world->slots[r].round) - (round + 1)) >= 0) break;
+            if (lnt_now_ns() > deadline_ns) {
+                return lnt_error(LNT_ERR_TIMED_OUT, NULL, "rank %u did not start within %d ms", r, START_LIMIT_MS);
+            }
             nap(NAP_US);
         }
         memcpy((unsigned char *)output + r * bytes, world->slots[r].bytes[round % 2], bytes);
@@ -68,13 +75,10 @@ static int child(start_world_t *world, uint32_t rank, pid_t parent, const perf_c
     start_self_t    self = {.world = world, .rank = rank};
     lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap), .rank = rank, .n_ranks = world->n_ranks,
                                  .allgather = start_allgather, .arg = &self};
-    int             code;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) return TOOL_FAILED;
-    code = body(config, &bootstrap);
-    (void)fflush(NULL);
-    return code;
+    return tool_finish(PERF_NAME, body(config, &bootstrap));
 }
 
 static const char *describe_end(int status, char *text, size_t bytes)

@@ -180,9 +180,20 @@ void perf_report_progress(const perf_case_t *test, uint32_t done, uint32_t of, d
     (void)fprintf(stderr, "\n");
 }
 
-void perf_report_close(const perf_world_t *world, uint64_t wrong)
+static lnt_status_t close_json(const perf_world_t *world)
 {
-    if (world->info.rank != 0) return;
+    bool whole;
+
+    if (json_file == NULL) return LNT_OK;
+    whole = ferror(json_file) == 0;
+    whole = fclose(json_file) == 0 && whole;
+    json_file = NULL;
+    return whole ? LNT_OK : lnt_error(LNT_ERR_SYSTEM, "look for space left", "%s could not be written whole", world->config->json);
+}
+
+lnt_status_t perf_report_close(const perf_world_t *world, uint64_t wrong)
+{
+    if (world->info.rank != 0) return LNT_OK;
     printf("# core to core %.0f ns after\n", machine_core_to_core_ns());
     if (world->config->check) {
         printf("# Out of bounds values : %llu %s\n", (unsigned long long)wrong, (wrong == 0) ? "OK" : "FAILED");
@@ -190,7 +201,5 @@ void perf_report_close(const perf_world_t *world, uint64_t wrong)
         printf("# Out of bounds values : not checked\n");
     }
     printf("# Avg bus bandwidth    : %g\n", (n_cases > 0) ? busbw_sum / n_cases : 0);
-    (void)fflush(stdout);
-    if (json_file != NULL) (void)fclose(json_file);
-    json_file = NULL;
+    return close_json(world);
 }

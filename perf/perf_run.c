@@ -142,7 +142,7 @@ int perf_run(perf_world_t *world)
     for (int op = 0; status >= 0 && op < PERF_OPS; op++) {
         if (perf_listed(world->config->ops, perf_formulas[op].name)) status = run_op(world, (perf_op_t)op, &wrong);
     }
+    if (status >= 0) status = perf_report_close(world, wrong);
     if (status < 0) return tool_complain(PERF_NAME);
-    perf_report_close(world, wrong);
     return (wrong == 0) ? TOOL_OK : TOOL_FAILED;
 }

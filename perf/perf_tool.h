@@ -113,6 +113,6 @@ void         perf_report_op(const perf_world_t *world, perf_op_t op);
 void         perf_report_case(const perf_case_t *test);
 void         perf_report_check(const perf_case_t *test, const perf_lane_t *lane);
 void         perf_report_progress(const perf_case_t *test, uint32_t done, uint32_t of, double seconds);
-void         perf_report_close(const perf_world_t *world, uint64_t wrong);
+lnt_status_t perf_report_close(const perf_world_t *world, uint64_t wrong);
 
 #endif

@@ -33,7 +33,11 @@ lnt_status_t lnt_pacer_create(double gbps, uint64_t burst_bytes, void *shared, l
     lnt_pacer_t *pacer;
 
     LNT_CHECK_ARG((shared != NULL) && (pacer_p != NULL));
-    LNT_CHECK_ARG((gbps >= 1e-6) && (gbps <= 1e6) && (burst_bytes >= 4) && (burst_bytes <= (UINT64_C(1) << 32)));
+    LNT_CHECK_ARG((burst_bytes >= 4) && (burst_bytes <= (UINT64_C(1) << 32)));
+    if (!((gbps >= 1e-6) && (gbps <= 1e6))) {
+        return lnt_error(LNT_ERR_INVALID_ARG, "LINNET_EMULATE_GBPS (emulate_gbps) is 0 for off, or from 1e-6 to 1e6",
+                         "a link of %g Gbit/s cannot be emulated", gbps);
+    }
 
     pacer = lnt_calloc(1, sizeof(*pacer), "pacer");
     if (pacer == NULL) {

@@ -32,6 +32,12 @@ def check_secret():
     assert "LINNET_TIMEOUT=7s" in text and "from the environment" in text
 
 
+def check_full_disk():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([INFO, "-c"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "standard output could not be written whole" in done.stderr, done
+
+
 def check_refusals():
     assert "did you mean --topology?" in run("--topolgy", code=2)
     assert "--gbps" in run("--gbps", "fast", code=2)
@@ -88,7 +94,7 @@ def main():
     seed = int(os.environ.get("LNT_TEST_SEED", random.randrange(1 << 32)))
     print(f"seed: LNT_TEST_SEED={seed}")
     random.seed(seed)
-    for check in (check_sections, check_secret, check_refusals, check_dry_run):
+    for check in (check_sections, check_secret, check_full_disk, check_refusals, check_dry_run):
         check()
         print(check.__name__, "passed")
 

@@ -178,12 +178,37 @@ def check_lost_rank():
     assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids), "ranks were left behind"
 
 
+def check_full_disk():
+    """Results that do not arrive are an error, whatever was measured."""
+    small = [PERF, "-b", "4k", "-e", "4k", "-n", "1", "-w", "0", "--codec", "none"]
+    assert "/dev/full could not be written whole" in run(*small[1:], "-J", "/dev/full", code=1)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(small, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "standard output could not be written whole" in done.stderr, done
+
+
+def check_lost_before_start():
+    """Whoever dies while others start: nobody else is blamed."""
+    for rank in range(3):
+        tool = subprocess.Popen([PERF, "-b", "4k", "-e", "4k", "--ranks", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        children = pathlib.Path(f"/proc/{tool.pid}/task/{tool.pid}/children")
+        deadline = time.monotonic() + 30
+        while len(pids := children.read_text().split()) <= rank:
+            assert time.monotonic() < deadline, "the ranks did not start"
+        os.kill(int(pids[rank]), 9)
+        errors = tool.communicate(timeout=60)[1]
+        blamed = set(re.findall(r"rank (\d+) is to blame", errors))
+        assert tool.returncode == 1 and blamed <= {str(rank)}, errors
+
+
 def check_refusals():
     assert "did you mean sign1?" in run("--codec", "sing1", code=2)
     assert "did you mean allreduce?" in run("--op", "allredcue", code=2)
     assert "did you mean --emulate-gbps?" in run("--emulate-gbs", "1", code=2)
     assert "one label per rank" in run("--ranks", "2", "--node-map", "0,1,1", code=2)
     assert "--begin is above --end" in run("-b", "2m", "-e", "1m", code=2)
+    text = run("-b", "4k", "-e", "4k", "--nodes", "2", code=1, env={"LINNET_EMULATE_GBPS": "1e-9"})
+    assert "LINNET_EMULATE_GBPS" in text and "1e-09 Gbit/s" in text, text
 
 
 def main():
@@ -192,7 +217,8 @@ def main():
     random.seed(seed)
     checks = [(f"everything, {name}", lambda name=name, nodes=nodes: check_everything(name, nodes)) for name, nodes in WORLDS.items()]
     checks += [(check.__name__, check) for check in
-               (check_ratios, check_variants, check_environment, check_lost_rank, check_refusals)]
+               (check_ratios, check_variants, check_environment, check_lost_rank,
+                check_lost_before_start, check_full_disk, check_refusals)]
     for name, check in checks:
         check()
         print(name, "passed", flush=True)
