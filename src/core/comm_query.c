@@ -4,16 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names of the transports that carry one level: usually one, joined by + where there are several. A communicator that only
- * serves a dry run (linnet-info --plan) has none. */
+/* Names of the transports that carry one level: usually one, joined by + where there are several. */
 static void level_name(const lnt_comm_t *comm, uint8_t inter, char *out, size_t size)
 {
     const lnt_comm_net_t *net = comm->net;
-    const size_t n_channels = (net != NULL) ? net->n_channels : 0;
     size_t used = 0;
 
     snprintf(out, size, "-");
-    for (size_t i = 0; i < n_channels; i++) {
+    for (size_t i = 0; i < net->n_channels; i++) {
         bool carries = false;
 
         for (uint32_t peer = 0; peer < comm->n_ranks; peer++) {
