@@ -1,6 +1,6 @@
 /* kill -9 of a random rank at a random moment: every survivor gets PEER_LOST naming the dead rank, within seconds, can
  * destroy everything, and keeps nothing. LNT_KILL_ROUNDS sets the number of moments while running, as many in start-up
- * and a fifth over UCX. */
+ * and a tenth over UCX. */
 #include <pthread.h>
 
 #include "../fork_ranks.h"
@@ -193,7 +193,7 @@ END_TEST
 
 START_TEST(kill_over_ucx)
 {
-    for (uint32_t i = 0; i < 1 + rounds() / 5; i++)
+    for (uint32_t i = 0; i < 1 + rounds() / 10; i++)
         one_moment(i % 2 == 0, "ucx");
 }
 END_TEST
