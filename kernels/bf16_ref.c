@@ -1,4 +1,5 @@
-/* bf16, reference loops: round every element to its upper half. No scales; blocks matter for the report of poison only. */
+/* bf16, reference loops: round every element to its upper half. No scales; blocks matter for the report of poison only.
+ */
 #include <stdalign.h>
 
 #include "bf16_math.h"

@@ -17,69 +17,75 @@
 
 #include "dtype.h"
 
-typedef enum lnt_codec_id { LNT_CODEC_F32 = 0, LNT_CODEC_BF16 = 1, LNT_CODEC_SIGN1 = 2, LNT_CODEC_INT8 = 3 } lnt_codec_id_t;
+typedef enum lnt_codec_id {
+    LNT_CODEC_F32 = 0,
+    LNT_CODEC_BF16 = 1,
+    LNT_CODEC_SIGN1 = 2,
+    LNT_CODEC_INT8 = 3
+} lnt_codec_id_t;
 
 typedef struct lnt_codec_cfg {
-    uint32_t         block;
+    uint32_t block;
     lnt_scale_rule_t scale_rule;
 } lnt_codec_cfg_t;
 
 /* Input of an encode op. `values` are n elements of dtype. */
 typedef struct lnt_encode_in {
-    const void    *values;
-    lnt_dtype_t    dtype;
-    uint64_t       n;
-    const uint8_t *live;     /* NULL: all live */
-    const float   *error_in; /* NULL: no error feedback */
-    uint64_t       seed;     /* for codecs that round by chance: element i takes the random number of (seed, index + i) and */
-    uint64_t       index;    /* nothing else, so results do not depend on pieces. Not used by the codecs of today */
+    const void *values;
+    lnt_dtype_t dtype;
+    uint64_t n;
+    const uint8_t *live;   /* NULL: all live */
+    const float *error_in; /* NULL: no error feedback */
+    uint64_t seed;  /* for codecs that round by chance: element i takes the random number of (seed, index + i) and */
+    uint64_t index; /* nothing else, so results do not depend on pieces. Not used by the codecs of today */
 } lnt_encode_in_t;
 
 typedef struct lnt_encode_out {
     uint8_t *scales; /* one little-endian f32 per block, any alignment; may be NULL for codecs without scales */
     uint8_t *codes;
-    float   *error_out; /* NULL or n floats; may equal error_in */
-    bool     poisoned;  /* set (never cleared) when any element was non-finite or cannot be coded */
+    float *error_out; /* NULL or n floats; may equal error_in */
+    bool poisoned;    /* set (never cleared) when any element was non-finite or cannot be coded */
 } lnt_encode_out_t;
 
 /* Partial sums of one block, so that a block larger than a segment can be measured in pieces (compat grids).
  * `first` below is the index of the piece's first element in its block; lanes follow it. */
 typedef struct lnt_measure {
-    double   lanes[128]; /* sums of squares (L2) or magnitudes (L1) */
-    uint32_t amax_bits;  /* largest |value| as bits, for integer codecs */
-    uint64_t count;      /* live elements */
-    bool     poisoned;
+    double lanes[128];  /* sums of squares (L2) or magnitudes (L1) */
+    uint32_t amax_bits; /* largest |value| as bits, for integer codecs */
+    uint64_t count;     /* live elements */
+    bool poisoned;
 } lnt_measure_t;
 
 typedef struct lnt_codec_ops {
     void (*encode)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, lnt_encode_out_t *out);
-    void (*decode)(const lnt_codec_cfg_t *cfg, const uint8_t *scales, const uint8_t *codes, uint64_t n, const uint8_t *live,
-                   float *out);
+    void (*decode)(const lnt_codec_cfg_t *cfg, const uint8_t *scales, const uint8_t *codes, uint64_t n,
+                   const uint8_t *live, float *out);
     void (*decode_add)(const lnt_codec_cfg_t *cfg, const uint8_t *scales, const uint8_t *codes, uint64_t n,
                        const uint8_t *live, float *acc);
     /* The two-step form of encode. measure adds a piece to *m (zeroed by the caller); finish turns it into a scale;
      * encode_scaled codes a piece with that scale (one block, so one scale, whatever cfg->block says).
-     * Pieces start on a multiple of 8 elements. A clean piece of a poisoned block keeps its bits; the scale +0 says zero. */
+     * Pieces start on a multiple of 8 elements. A clean piece of a poisoned block keeps its bits; the scale +0 says
+     * zero. */
     void (*measure)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, lnt_measure_t *m);
     float (*finish)(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned);
     void (*encode_scaled)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, float scale, lnt_encode_out_t *out);
 } lnt_codec_ops_t;
 
 typedef struct lnt_codec_row {
-    const char      *name;
-    const char      *doc;
-    lnt_codec_id_t   id;
-    uint32_t         bits; /* per element */
-    bool             has_scales;
-    bool             has_feedback; /* keeps an error in the exchange (f32: no) */
-    bool             has_scale_rule;
-    uint32_t         default_block;
+    const char *name;
+    const char *doc;
+    lnt_codec_id_t id;
+    uint32_t bits; /* per element */
+    bool has_scales;
+    bool has_feedback; /* keeps an error in the exchange (f32: no) */
+    bool has_scale_rule;
+    uint32_t default_block;
 } lnt_codec_row_t;
 
 struct lnt_codec {
     const lnt_codec_row_t *row;
-    lnt_codec_ops_t        ops; /* op by op the fastest this machine has, up to the implementation asked for */
-    lnt_codec_cfg_t        cfg;
+    lnt_codec_ops_t ops; /* op by op the fastest this machine has, up to the implementation asked for */
+    lnt_codec_cfg_t cfg;
 };
 
 /* Rows in wire-id order. */

@@ -1,6 +1,6 @@
-/* Implementations of the ops: one row per instruction set. A row brings the ops it speeds up; what it leaves NULL, a whole
- * table or single ops, comes from the rows before it, and in the end from the reference, which has all. All rows give the
- * same bytes, so choosing one is never part of the numerics.
+/* Implementations of the ops: one row per instruction set. A row brings the ops it speeds up; what it leaves NULL, a
+ * whole table or single ops, comes from the rows before it, and in the end from the reference, which has all. All rows
+ * give the same bytes, so choosing one is never part of the numerics.
  */
 #ifndef LNT_KERNELS_IMPL_H
 #define LNT_KERNELS_IMPL_H

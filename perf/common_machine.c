@@ -1,6 +1,7 @@
 /* CPU model and caches from /proc and /sys, and the core-to-core ping-pong of two pinned threads.
  *
- * Waits in the ping-pong are bounded by a deadline: on one core, or under load, the answer is "unknown" rather than a hang.
+ * Waits in the ping-pong are bounded by a deadline: on one core, or under load, the answer is "unknown" rather than a
+ * hang.
  */
 #include "common_machine.h"
 
@@ -18,9 +19,9 @@ enum { ROUNDS = 5, TURNS = 4000, ROUND_LIMIT_NS = 20000000 };
 
 typedef struct table_tennis {
     _Alignas(64) _Atomic uint32_t ball;
-    _Alignas(64) int              cores[2];
-    uint64_t                      deadline_ns;
-    _Atomic bool                  given_up;
+    _Alignas(64) int cores[2];
+    uint64_t deadline_ns;
+    _Atomic bool given_up;
 } table_tennis_t;
 
 static void pin(int core)
@@ -39,7 +40,8 @@ static void play(table_tennis_t *game, uint32_t parity)
         uint32_t looks = 0;
 
         while (atomic_load_explicit(&game->ball, memory_order_acquire) != turn) {
-            if ((++looks % 4096 == 0 && lnt_now_ns() > game->deadline_ns) || atomic_load_explicit(&game->given_up, memory_order_relaxed)) {
+            if ((++looks % 4096 == 0 && lnt_now_ns() > game->deadline_ns) ||
+                atomic_load_explicit(&game->given_up, memory_order_relaxed)) {
                 atomic_store(&game->given_up, true);
                 return;
             }
@@ -61,7 +63,7 @@ static void *second_player(void *arg)
 static double play_round(table_tennis_t *game)
 {
     pthread_t other;
-    uint64_t  start_ns;
+    uint64_t start_ns;
 
     atomic_store(&game->ball, TURNS); /* nobody's turn */
     atomic_store(&game->given_up, false);
@@ -87,8 +89,8 @@ static bool two_cores(const cpu_set_t *set, int cores[2])
 double machine_core_to_core_ns(void)
 {
     table_tennis_t game = {.ball = 0};
-    cpu_set_t      mine;
-    double         best = 0;
+    cpu_set_t mine;
+    double best = 0;
 
     if (sched_getaffinity(0, sizeof(mine), &mine) != 0 || !two_cores(&mine, game.cores)) return 0;
     pin(game.cores[0]);
@@ -104,8 +106,8 @@ double machine_core_to_core_ns(void)
 static void read_cpu_model(char *model, size_t bytes)
 {
     static const char key[] = "model name";
-    char              line[256];
-    FILE             *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "re");
 
     (void)snprintf(model, bytes, "unknown");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
@@ -121,7 +123,7 @@ static void read_cpu_model(char *model, size_t bytes)
 void machine_look(machine_t *machine)
 {
     cpu_set_t set;
-    long      l1d = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+    long l1d = sysconf(_SC_LEVEL1_DCACHE_SIZE);
 
     *machine = (machine_t){.l1d_bytes = (l1d > 0) ? (uint64_t)l1d : 0, .n_cores = 1};
     read_cpu_model(machine->cpu, sizeof(machine->cpu));

@@ -15,14 +15,16 @@ static bool refuse(char *why, uint32_t why_bytes, const char *text, const char *
 
 static bool deal_out(node_map_t *map, uint32_t n_ranks, const char *text, char *why, uint32_t why_bytes)
 {
-    char         *end;
+    char *end;
     unsigned long n_nodes = strtoul(text, &end, 10);
 
     if (n_ranks == 0) n_ranks = (uint32_t)((n_nodes <= NODES_RANKS_MAX) ? n_nodes : 0);
-    if (*end != '\0' || n_nodes == 0 || n_nodes > n_ranks) return refuse(why, why_bytes, text, "give 1 to as many nodes as ranks");
+    if (*end != '\0' || n_nodes == 0 || n_nodes > n_ranks)
+        return refuse(why, why_bytes, text, "give 1 to as many nodes as ranks");
     map->n_ranks = n_ranks;
     map->n_nodes = (uint32_t)n_nodes;
-    for (uint32_t r = 0; r < n_ranks; r++) map->node_of[r] = (uint32_t)((uint64_t)r * n_nodes / n_ranks);
+    for (uint32_t r = 0; r < n_ranks; r++)
+        map->node_of[r] = (uint32_t)((uint64_t)r * n_nodes / n_ranks);
     return true;
 }
 
@@ -30,7 +32,8 @@ static uint32_t number_of(node_map_t *map, char (*labels)[LABEL_BYTES], const ch
 {
     uint32_t node = 0;
 
-    while (node < map->n_nodes && strcmp(labels[node], label) != 0) node++;
+    while (node < map->n_nodes && strcmp(labels[node], label) != 0)
+        node++;
     if (node == map->n_nodes) {
         (void)snprintf(labels[node], LABEL_BYTES, "%s", label);
         map->n_nodes++;
@@ -46,7 +49,7 @@ static bool read_labels(node_map_t *map, uint32_t n_ranks, const char *text, cha
     map->n_ranks = map->n_nodes = 0;
     for (;;) {
         size_t length = strcspn(at, ",");
-        char   label[LABEL_BYTES];
+        char label[LABEL_BYTES];
 
         if (length == 0 || length >= LABEL_BYTES) return refuse(why, why_bytes, text, "labels have 1 to 31 characters");
         if (map->n_ranks == NODES_RANKS_MAX) return refuse(why, why_bytes, text, "too many ranks");

@@ -12,8 +12,8 @@ typedef struct node_map {
     uint32_t node_of[NODES_RANKS_MAX];
 } node_map_t;
 
-/* text: a number of nodes (ranks are dealt out in equal runs), or one label per rank, separated by commas. n_ranks 0: as many as the
- * map has labels (one rank per node for a number). False with a reason. */
+/* text: a number of nodes (ranks are dealt out in equal runs), or one label per rank, separated by commas. n_ranks 0:
+ * as many as the map has labels (one rank per node for a number). False with a reason. */
 bool node_map_read(node_map_t *map, uint32_t n_ranks, const char *text, char *why, uint32_t why_bytes);
 
 /* "flat" (one rank per node), "local" (one node), "hier". */

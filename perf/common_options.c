@@ -1,4 +1,5 @@
-/* Reading command lines by table. Long names may be given as --name value, --name=value; letters as -x value or -xvalue. */
+/* Reading command lines by table. Long names may be given as --name value, --name=value; letters as -x value or
+ * -xvalue. */
 #include "common_options.h"
 
 #include <stdio.h>
@@ -24,7 +25,8 @@ static void print_help(const tool_t *tool)
         (void)snprintf(head, sizeof(head), "%s--%s%s%s", letter, option->row.name, is_switch(option) ? "" : " ",
                        is_switch(option) ? "" : option->argument);
         printf("  %-28s %s", head, option->row.help);
-        if (!is_switch(option) && option->row.default_text[0] != '\0') printf(" (default %s)", option->row.default_text);
+        if (!is_switch(option) && option->row.default_text[0] != '\0')
+            printf(" (default %s)", option->row.default_text);
         printf("\n");
     }
     printf("  %-28s %s\n", "-h, --help", "this text");
@@ -50,9 +52,10 @@ static const tool_option_t *find_name(const tool_t *tool, const char *name)
 static int refuse_unknown(const tool_t *tool, const char *text)
 {
     const char *names[MAX_OPTIONS] = {"help"}, *near = NULL;
-    size_t      n = 1;
+    size_t n = 1;
 
-    for (const tool_option_t *option = tool->options; option->row.name != NULL && n < MAX_OPTIONS; option++) names[n++] = option->row.name;
+    for (const tool_option_t *option = tool->options; option->row.name != NULL && n < MAX_OPTIONS; option++)
+        names[n++] = option->row.name;
     if (text[0] == '-' && text[1] == '-') near = lnt_nearest_name(text + 2, names, n);
     (void)fprintf(stderr, "%s: unknown option %s", tool->name, text);
     if (near != NULL) (void)fprintf(stderr, "; did you mean --%s?", near);
@@ -63,19 +66,20 @@ static int refuse_unknown(const tool_t *tool, const char *text)
 /* Where one argument stands: the option, the value inside the same argument (or NULL). */
 typedef struct token {
     const tool_option_t *option;
-    const char          *value;
+    const char *value;
 } token_t;
 
 static token_t read_token(const tool_t *tool, const char *text)
 {
-    char        name[WHAT_BYTES];
+    char name[WHAT_BYTES];
     const char *equals = strchr(text, '=');
-    size_t      length = (equals != NULL) ? (size_t)(equals - text) : strlen(text);
+    size_t length = (equals != NULL) ? (size_t)(equals - text) : strlen(text);
 
     if (text[0] != '-' || text[1] == '\0') return (token_t){NULL, NULL};
     if (text[1] != '-') {
         const tool_option_t *option = find_letter(tool, text[1]);
-        return (token_t){(option != NULL && is_switch(option) && text[2] != '\0') ? NULL : option, (text[2] != '\0') ? text + 2 : NULL};
+        return (token_t){(option != NULL && is_switch(option) && text[2] != '\0') ? NULL : option,
+                         (text[2] != '\0') ? text + 2 : NULL};
     }
     (void)snprintf(name, sizeof(name), "%.*s", (int)(length - 2), text + 2);
     return (token_t){find_name(tool, name), (equals != NULL) ? equals + 1 : NULL};
@@ -108,7 +112,8 @@ static int set_defaults(const tool_t *tool, void *config)
         if (option->row.type == LNT_CFG_STRING) *(char **)((char *)config + option->row.offset) = NULL;
     }
     for (const tool_option_t *option = tool->options; option->row.name != NULL; option++) {
-        if (lnt_config_set(&option->row, option->row.name, option->row.default_text, config) < 0) return tool_complain(tool->name);
+        if (lnt_config_set(&option->row, option->row.name, option->row.default_text, config) < 0)
+            return tool_complain(tool->name);
     }
     return TOOL_OK;
 }
@@ -168,7 +173,7 @@ int tool_complain(const char *name)
 {
     const lnt_error_info_t *error = lnt_last_error();
 
-    char                    who[96] = "", blame[96] = "";
+    char who[96] = "", blame[96] = "";
 
     if (error->rank >= 0) (void)snprintf(who, sizeof(who), " (reported by rank %lld)", (long long)error->rank);
     if (error->peer >= 0) (void)snprintf(blame, sizeof(blame), " (rank %lld is to blame)", (long long)error->peer);

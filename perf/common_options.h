@@ -13,21 +13,21 @@
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 };
 
 typedef struct tool_option {
-    char          letter;   /* 0: long form only */
-    const char   *argument; /* what the help calls the value; NULL: a switch, whose row is LNT_CFG_BOOL */
-    lnt_cfg_row_t row;      /* row.name is the long form; NULL ends the table */
+    char letter;          /* 0: long form only */
+    const char *argument; /* what the help calls the value; NULL: a switch, whose row is LNT_CFG_BOOL */
+    lnt_cfg_row_t row;    /* row.name is the long form; NULL ends the table */
 } tool_option_t;
 
 typedef struct tool {
-    const char          *name;
-    const char          *purpose; /* printed above the options */
-    const char          *notes;   /* printed below them */
+    const char *name;
+    const char *purpose; /* printed above the options */
+    const char *notes;   /* printed below them */
     const tool_option_t *options;
 } tool_t;
 
-/* Defaults, then the command line. TOOL_OK; TOOL_USAGE after a complaint on stderr; *help_p: the help was asked for and printed.
- * Strings in config are released by tool_release, also after a failure. */
-int  tool_read_options(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p);
+/* Defaults, then the command line. TOOL_OK; TOOL_USAGE after a complaint on stderr; *help_p: the help was asked for and
+ * printed. Strings in config are released by tool_release, also after a failure. */
+int tool_read_options(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p);
 void tool_release(const tool_t *tool, void *config);
 
 /* A context whose warnings go to stderr; errors do not, since the tool itself reports them with tool_complain. */

@@ -27,8 +27,8 @@ int info_knobs(void)
         const char *value = shown_value(&knob);
 
         printf("%s=%s\n", knob.name, (value != NULL) ? value : knob.default_text);
-        printf("    [%s] %s; default \"%s\"\n    %s\n", knob.module, (value != NULL) ? "from the environment" : "default",
-               knob.default_text, knob.help);
+        printf("    [%s] %s; default \"%s\"\n    %s\n", knob.module,
+               (value != NULL) ? "from the environment" : "default", knob.default_text, knob.help);
     }
     return TOOL_OK;
 }
@@ -59,15 +59,19 @@ static void print_row(const lnt_knob_t *knob)
 
 int info_config_md(void)
 {
-    lnt_knob_t  knob;
+    lnt_knob_t knob;
     const char *module = "";
 
     printf("# Configuration\n\n"
-           "Printed from the library's tables by `linnet-info --config-md`; do not edit. `linnet-info -c` shows the values in force.\n\n"
-           "A field of a params struct comes first, then the variable, then the default. A malformed value is an error that names the "
-           "variable; an unknown `LINNET_*` name is a warning with the nearest name. Bytes take k, m, g (powers of 1024), times ms, s, min, "
+           "Printed from the library's tables by `linnet-info --config-md`; do not edit. `linnet-info -c` shows the "
+           "values in force.\n\n"
+           "A field of a params struct comes first, then the variable, then the default. A malformed value is an error "
+           "that names the "
+           "variable; an unknown `LINNET_*` name is a warning with the nearest name. Bytes take k, m, g (powers of "
+           "1024), times ms, s, min, "
            "h (a plain number is seconds), switches on or off. "
-           "Starting by environment also reads `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` (include/linnet/comm.h).\n");
+           "Starting by environment also reads `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` "
+           "(include/linnet/comm.h).\n");
     for (size_t i = 0; lnt_knob_get(i, &knob) == LNT_OK; i++) {
         if (strcmp(module, knob.module) != 0) {
             module = knob.module;

@@ -22,17 +22,18 @@ enum { WHY_BYTES = 256 };
 
 int info_transports(void)
 {
-    size_t                            n_rows;
+    size_t n_rows;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
-    const char                       *allowed = lnt_config_env("TLS");
+    const char *allowed = lnt_config_env("TLS");
 
-    printf("transports, in order of preference%s%s%s:\n", (allowed != NULL) ? " (LINNET_TLS=" : "", (allowed != NULL) ? allowed : "",
-           (allowed != NULL) ? ")" : "");
+    printf("transports, in order of preference%s%s%s:\n", (allowed != NULL) ? " (LINNET_TLS=" : "",
+           (allowed != NULL) ? allowed : "", (allowed != NULL) ? ")" : "");
     for (size_t i = 0; i < n_rows; i++) {
         char why[WHY_BYTES] = "";
         bool usable = rows[i]->usable(why, sizeof(why));
 
-        printf("  %-6s %-4s %s%s%s\n", rows[i]->name, usable ? "yes" : "no", rows[i]->doc, usable ? "" : ": ", usable ? "" : why);
+        printf("  %-6s %-4s %s%s%s\n", rows[i]->name, usable ? "yes" : "no", rows[i]->doc, usable ? "" : ": ",
+               usable ? "" : why);
     }
     return TOOL_OK;
 }
@@ -47,7 +48,7 @@ static bool refused(char *why, const char *what)
 
 static bool probe_memfd(char *why)
 {
-    int  fd = memfd_create("linnet-info", MFD_CLOEXEC);
+    int fd = memfd_create("linnet-info", MFD_CLOEXEC);
     bool grown;
 
     if (fd < 0) return refused(why, "memfd_create");
@@ -71,7 +72,7 @@ static bool probe_pidfd(char *why)
 
 static bool probe_epoll(char *why)
 {
-    int  events = eventfd(0, EFD_CLOEXEC), set = epoll_create1(EPOLL_CLOEXEC);
+    int events = eventfd(0, EFD_CLOEXEC), set = epoll_create1(EPOLL_CLOEXEC);
     bool works = events >= 0 && set >= 0;
 
     if (!works) (void)refused(why, "eventfd or epoll_create1");
@@ -84,8 +85,8 @@ static bool probe_epoll(char *why)
 static bool probe_abstract_socket(char *why)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int                fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool               bound;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool bound;
 
     if (fd < 0) return refused(why, "socket(AF_UNIX)");
     bound = bind(fd, (const struct sockaddr *)&address, sizeof(sa_family_t)) == 0; /* autobind: an abstract name */
@@ -97,7 +98,7 @@ static bool probe_abstract_socket(char *why)
 
 static bool probe_ucx(char *why)
 {
-    size_t                            n_rows;
+    size_t n_rows;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n_rows);
 
     for (size_t i = 0; i < n_rows; i++) {
@@ -120,9 +121,11 @@ static bool probe_sodium(char *why)
 static bool probe_mpi(char *why)
 {
     const char *parts = strstr(lnt_build_info(), "optional parts:");
-    bool        built = parts != NULL && strstr(parts, "mpi") != NULL;
+    bool built = parts != NULL && strstr(parts, "mpi") != NULL;
 
-    (void)snprintf(why, WHY_BYTES, "%s", built ? "liblinnet_mpi was built: start from an MPI communicator" : "this build has no liblinnet_mpi");
+    (void)snprintf(why, WHY_BYTES, "%s",
+                   built ? "liblinnet_mpi was built: start from an MPI communicator"
+                         : "this build has no liblinnet_mpi");
     return built;
 }
 
@@ -132,7 +135,8 @@ static bool probe_cores(char *why)
 
     machine_look(&machine);
     (void)snprintf(why, WHY_BYTES, "%u cores for this process; waiting threads %s", machine.n_cores,
-                   (machine.n_cores > 1) ? "may spin for LINNET_SPIN_US while ranks and progress threads fit the cores" : "sleep at once");
+                   (machine.n_cores > 1) ? "may spin for LINNET_SPIN_US while ranks and progress threads fit the cores"
+                                         : "sleep at once");
     return true;
 }
 
@@ -142,8 +146,10 @@ int info_probes(void)
         const char *name;
         bool (*probe)(char *why);
     } probes[] = {
-        {"memfd", probe_memfd}, {"pidfd", probe_pidfd},         {"epoll", probe_epoll}, {"abstract sockets", probe_abstract_socket},
-        {"ucx", probe_ucx},     {"libsodium", probe_sodium},    {"mpi", probe_mpi},     {"cores", probe_cores},
+        {"memfd", probe_memfd}, {"pidfd", probe_pidfd},
+        {"epoll", probe_epoll}, {"abstract sockets", probe_abstract_socket},
+        {"ucx", probe_ucx},     {"libsodium", probe_sodium},
+        {"mpi", probe_mpi},     {"cores", probe_cores},
     };
 
     printf("back ends:\n");

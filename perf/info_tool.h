@@ -14,14 +14,14 @@ int info_config_md(void);
 int info_topology(void);
 
 typedef struct info_plan_options {
-    char    *file;
+    char *file;
     uint32_t ranks;
-    char    *nodes;
-    char    *optim;
-    char    *options;
+    char *nodes;
+    char *optim;
+    char *options;
     uint64_t bucket_bytes;
     uint64_t segment_bytes;
-    double   gbps;
+    double gbps;
 } info_plan_options_t;
 
 int info_plan(const info_plan_options_t *options);

@@ -1,5 +1,5 @@
-/* Topology as this process sees it: a real communicator is made, over the environment bootstrap when RANK and WORLD_SIZE are set,
- * else of one rank. Uses the public interface as any program would. */
+/* Topology as this process sees it: a real communicator is made, over the environment bootstrap when RANK and
+ * WORLD_SIZE are set, else of one rank. Uses the public interface as any program would. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,7 +12,8 @@ enum { THREADS_TIMEOUT_MS = 10000 };
 
 static lnt_status_t open_bootstrap(lnt_context_t *context, lnt_bootstrap_t *bootstrap)
 {
-    if (lnt_config_getenv("RANK") != NULL && lnt_config_getenv("WORLD_SIZE") != NULL) return lnt_bootstrap_env(context, bootstrap);
+    if (lnt_config_getenv("RANK") != NULL && lnt_config_getenv("WORLD_SIZE") != NULL)
+        return lnt_bootstrap_env(context, bootstrap);
     printf("topology of one rank, since the environment describes no world (RANK and WORLD_SIZE)\n");
     return lnt_bootstrap_threads(1, THREADS_TIMEOUT_MS, bootstrap);
 }
@@ -38,13 +39,13 @@ static void print_nodes(const lnt_comm_t *comm, const lnt_comm_info_t *info)
 static lnt_status_t print_topology(const lnt_comm_t *comm)
 {
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
-    char            host[512] = "unknown";
-    lnt_status_t    status = lnt_comm_get_info(comm, &info);
+    char host[512] = "unknown";
+    lnt_status_t status = lnt_comm_get_info(comm, &info);
 
     if (status < 0) return status;
     (void)lnt_topo_host_id(host, sizeof(host));
-    printf("topology: rank %u of %u, node %u of %u, local rank %u of %u, %u shards\n", info.rank, info.n_ranks, info.node, info.n_nodes,
-           info.local_rank, info.n_local, info.n_shards);
+    printf("topology: rank %u of %u, node %u of %u, local rank %u of %u, %u shards\n", info.rank, info.n_ranks,
+           info.node, info.n_nodes, info.local_rank, info.n_local, info.n_shards);
     printf("  host identity: %s\n", host);
     printf("  transports: %s inside the node, %s between nodes\n", info.intra_transport, info.inter_transport);
     if (info.emulate_gbps > 0) printf("  emulated link: %g Gbit/s out of every node\n", info.emulate_gbps);
@@ -54,11 +55,11 @@ static lnt_status_t print_topology(const lnt_comm_t *comm)
 
 int info_topology(void)
 {
-    lnt_comm_params_t    params = {.struct_size = sizeof(params)};
-    lnt_context_t       *context = NULL;
-    lnt_comm_t          *comm = NULL;
-    lnt_bootstrap_t      bootstrap = {.struct_size = sizeof(bootstrap)};
-    lnt_status_t         status = tool_create_context(INFO_NAME, &context);
+    lnt_comm_params_t params = {.struct_size = sizeof(params)};
+    lnt_context_t *context = NULL;
+    lnt_comm_t *comm = NULL;
+    lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap)};
+    lnt_status_t status = tool_create_context(INFO_NAME, &context);
 
     if (status >= 0) status = open_bootstrap(context, &bootstrap);
     if (status >= 0) {

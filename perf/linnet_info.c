@@ -1,6 +1,6 @@
-/* linnet-info: what this build is, what works on this machine and why not, every knob, where the ranks would sit, and what a plan
- * would cost (a dry run that talks to nobody). Everything on stdout is for reading; it starts no traffic except with -t in a
- * started world.
+/* linnet-info: what this build is, what works on this machine and why not, every knob, where the ranks would sit, and
+ * what a plan would cost (a dry run that talks to nobody). Everything on stdout is for reading; it starts no traffic
+ * except with -t in a started world.
  */
 #include <stdio.h>
 
@@ -9,29 +9,45 @@
 #include "info_tool.h"
 
 typedef struct info_config {
-    bool                version, transports, probes, knobs, topology, config_md;
+    bool version, transports, probes, knobs, topology, config_md;
     info_plan_options_t plan;
 } info_config_t;
 
-#define SWITCH(_letter, _name, _field, _help) \
-    {_letter, NULL, {.name = _name, .default_text = "off", .help = _help, .offset = offsetof(info_config_t, _field), .type = LNT_CFG_BOOL}}
-#define VALUE(_name, _argument, _type, _default, _field, _help) \
-    {0, _argument, {.name = _name, .default_text = _default, .help = _help, .offset = offsetof(info_config_t, _field), .type = _type}}
+#define SWITCH(_letter, _name, _field, _help)                                                                          \
+    {                                                                                                                  \
+        _letter, NULL,                                                                                                 \
+        {                                                                                                              \
+            .name = _name, .default_text = "off", .help = _help, .offset = offsetof(info_config_t, _field),            \
+            .type = LNT_CFG_BOOL                                                                                       \
+        }                                                                                                              \
+    }
+#define VALUE(_name, _argument, _type, _default, _field, _help)                                                        \
+    {                                                                                                                  \
+        0, _argument,                                                                                                  \
+        {                                                                                                              \
+            .name = _name, .default_text = _default, .help = _help, .offset = offsetof(info_config_t, _field),         \
+            .type = _type                                                                                              \
+        }                                                                                                              \
+    }
 
 static const tool_option_t options[] = {
     SWITCH('v', "version", version, "version of the library and how it was built"),
     SWITCH('d', "devices", transports, "transports, whether they can be used here, and why not"),
     SWITCH('b', "backends", probes, "what the operating system and optional parts offer: the verdict of a try"),
     SWITCH('c', "config", knobs, "every LINNET_* variable: module, default, current value, help"),
-    SWITCH('t', "topology", topology, "ranks and nodes as this process sees them: of the world the environment describes, or of one rank"),
+    SWITCH('t', "topology", topology,
+           "ranks and nodes as this process sees them: of the world the environment describes, or of one rank"),
     SWITCH(0, "config-md", config_md, "docs/config.md, from the tables"),
     VALUE("plan", "FILE", LNT_CFG_STRING, "", plan.file, "dry run of the tensors in FILE: bytes, memory, time"),
     VALUE("ranks", "N", LNT_CFG_U32, "4", plan.ranks, "dry run: ranks"),
-    VALUE("nodes", "M|a,b,..", LNT_CFG_STRING, "", plan.nodes, "dry run: nodes, or the node of each rank; one per rank if not given"),
+    VALUE("nodes", "M|a,b,..", LNT_CFG_STRING, "", plan.nodes,
+          "dry run: nodes, or the node of each rank; one per rank if not given"),
     VALUE("optim", "NAME", LNT_CFG_STRING, "onebit_adam", plan.optim, "dry run: optimizer"),
     VALUE("options", "k=v,..", LNT_CFG_STRING, "", plan.options, "dry run: options of the optimizer"),
-    VALUE("bucket-bytes", "BYTES", LNT_CFG_BYTES, "0", plan.bucket_bytes, "dry run: bucket size; 0: LINNET_BUCKET_BYTES"),
-    VALUE("segment-bytes", "BYTES", LNT_CFG_BYTES, "0", plan.segment_bytes, "dry run: segment size; 0: LINNET_SEGMENT_BYTES"),
+    VALUE("bucket-bytes", "BYTES", LNT_CFG_BYTES, "0", plan.bucket_bytes,
+          "dry run: bucket size; 0: LINNET_BUCKET_BYTES"),
+    VALUE("segment-bytes", "BYTES", LNT_CFG_BYTES, "0", plan.segment_bytes,
+          "dry run: segment size; 0: LINNET_SEGMENT_BYTES"),
     {0,
      "X",
      {.name = "gbps",
@@ -56,8 +72,8 @@ static const tool_t tool = {
 
 static void print_all_by_default(info_config_t *config)
 {
-    if (config->version || config->transports || config->probes || config->knobs || config->topology || config->config_md ||
-        config->plan.file != NULL) {
+    if (config->version || config->transports || config->probes || config->knobs || config->topology ||
+        config->config_md || config->plan.file != NULL) {
         return;
     }
     config->version = config->transports = config->probes = config->topology = true;
@@ -80,8 +96,8 @@ static int run_sections(const info_config_t *config)
 int main(int argc, char **argv)
 {
     info_config_t config = {.version = false};
-    bool          help;
-    int           code = tool_read_options(&tool, argc, argv, &config, &help);
+    bool help;
+    int code = tool_read_options(&tool, argc, argv, &config, &help);
 
     if (code == TOOL_OK && !help) {
         print_all_by_default(&config);

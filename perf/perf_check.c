@@ -1,7 +1,8 @@
-/* Is the result right? Elements against the oracle, ranks against each other, in place against out of place, and with error
- * feedback the identity: result + what is left over = mean of the inputs + what was left over before.
+/* Is the result right? Elements against the oracle, ranks against each other, in place against out of place, and with
+ * error feedback the identity: result + what is left over = mean of the inputs + what was left over before.
  *
- * Where all ranks hold the same result each checks its share of the blocks, and hashes show that the results are the same.
+ * Where all ranks hold the same result each checks its share of the blocks, and hashes show that the results are the
+ * same.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ enum { SLICES = 16 };
 /* What this rank found; summed over ranks at the end (largest for max_err). */
 typedef struct findings {
     uint64_t wrong;
-    double   error_squares, exact_squares, max_err;
+    double error_squares, exact_squares, max_err;
 } findings_t;
 
 /* With error feedback: sums over all ranks of what was left over, before and after the run. NULL: none. */
@@ -33,10 +34,10 @@ static bool same_everywhere(const perf_case_t *test)
 
 typedef struct inspection {
     const perf_case_t *test;
-    const void        *output;
-    uint64_t           origin; /* element of the whole result that output begins with */
-    bool               value_known;
-    const leftover_t  *leftover;
+    const void *output;
+    uint64_t origin; /* element of the whole result that output begins with */
+    bool value_known;
+    const leftover_t *leftover;
 } inspection_t;
 
 static bool identity_holds(const inspection_t *in, const oracle_t *oracle, uint32_t i, uint64_t at, double got)
@@ -44,15 +45,16 @@ static bool identity_holds(const inspection_t *in, const oracle_t *oracle, uint3
     const double before = in->leftover->before[at], after = in->leftover->after[at];
     const double slack = (oracle->dtype == LNT_BF16) ? 0x1p-8 * fabs(got) : 0;
 
-    return fabs(got + after - oracle->exact[i] - before) <= slack + 256 * 0x1p-24 * (fabs(got) + fabs(after) + fabs(before) + 1);
+    return fabs(got + after - oracle->exact[i] - before) <=
+           slack + 256 * 0x1p-24 * (fabs(got) + fabs(after) + fabs(before) + 1);
 }
 
 static void inspect_block(const inspection_t *in, const oracle_t *oracle, uint64_t first, uint32_t n, findings_t *found)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t at = first + i - in->origin;
-        const double   got = perf_value(in->output, at, oracle->dtype), error = got - oracle->exact[i];
-        bool           right = !in->value_known || fabs(got - oracle->value[i]) <= oracle->spread[i];
+        const double got = perf_value(in->output, at, oracle->dtype), error = got - oracle->exact[i];
+        bool right = !in->value_known || fabs(got - oracle->value[i]) <= oracle->spread[i];
 
         right = right && isfinite(got) && (in->leftover->after == NULL || identity_holds(in, oracle, i, at, got));
         found->wrong += right ? 0 : 1;
@@ -65,9 +67,9 @@ static void inspect_block(const inspection_t *in, const oracle_t *oracle, uint64
 static lnt_status_t inspect(const inspection_t *in, const perf_lane_t *lane, findings_t *found)
 {
     const uint32_t rank = in->test->world->info.rank, n_ranks = in->test->world->info.n_ranks;
-    const bool     shared = same_everywhere(in->test);
-    oracle_t      *oracle = malloc(sizeof(*oracle));
-    uint64_t       n_blocks;
+    const bool shared = same_everywhere(in->test);
+    oracle_t *oracle = malloc(sizeof(*oracle));
+    uint64_t n_blocks;
 
     if (oracle == NULL) return perf_no_memory();
     oracle_init(oracle, in->test, lane);
@@ -89,9 +91,9 @@ static lnt_status_t inspect(const inspection_t *in, const perf_lane_t *lane, fin
 static lnt_status_t compare_ranks(const perf_case_t *test, const void *output, findings_t *found)
 {
     const perf_world_t *world = test->world;
-    const uint64_t      bytes = test->output_elems * lnt_dtype_size(perf_dtype(world->config));
-    uint64_t            mine[SLICES], *all = malloc((size_t)world->info.n_ranks * sizeof(mine));
-    lnt_status_t        status;
+    const uint64_t bytes = test->output_elems * lnt_dtype_size(perf_dtype(world->config));
+    uint64_t mine[SLICES], *all = malloc((size_t)world->info.n_ranks * sizeof(mine));
+    lnt_status_t status;
 
     for (uint64_t s = 0; s < SLICES; s++) {
         uint64_t begin = bytes * s / SLICES, end = bytes * (s + 1) / SLICES;
@@ -101,7 +103,8 @@ static lnt_status_t compare_ranks(const perf_case_t *test, const void *output, f
     for (uint64_t s = 0; status >= 0 && s < SLICES; s++) {
         bool same = true;
 
-        for (uint32_t r = 1; r < world->info.n_ranks; r++) same = same && all[r * SLICES + s] == all[s];
+        for (uint32_t r = 1; r < world->info.n_ranks; r++)
+            same = same && all[r * SLICES + s] == all[s];
         found->wrong += (same || world->info.rank != 0) ? 0 : test->output_elems / SLICES + 1;
     }
     free(all);
@@ -110,7 +113,7 @@ static lnt_status_t compare_ranks(const perf_case_t *test, const void *output, f
 
 static lnt_status_t add_up(const perf_world_t *world, findings_t *found)
 {
-    uint64_t     mine[4] = {found->wrong}, *all = malloc((size_t)world->info.n_ranks * sizeof(mine));
+    uint64_t mine[4] = {found->wrong}, *all = malloc((size_t)world->info.n_ranks * sizeof(mine));
     lnt_status_t status;
 
     memcpy(mine + 1, &found->error_squares, 3 * sizeof(*mine));
@@ -134,20 +137,22 @@ static lnt_status_t add_up(const perf_world_t *world, findings_t *found)
 /* Sum over ranks of worker errors (weighted as the server weighs them) and server errors, for every element. */
 static lnt_status_t sum_leftover(const perf_case_t *test, const perf_lane_t *lane, float *sum)
 {
-    const bool        mean = perf_redop(test->world->config) == LNT_MEAN;
-    const float       weight = mean ? (float)(1.0 / test->world->info.n_nodes) : 1.0f;
+    const bool mean = perf_redop(test->world->config) == LNT_MEAN;
+    const float weight = mean ? (float)(1.0 / test->world->info.n_nodes) : 1.0f;
     lnt_coll_params_t params = {.struct_size = sizeof(params), .op = LNT_SUM};
-    uint64_t          w_at, w_n, s_at, s_n;
-    float            *errors;
-    lnt_status_t      status;
+    uint64_t w_at, w_n, s_at, s_n;
+    float *errors;
+    lnt_status_t status;
 
     LNT_TRY(lnt_residual_counts(lane->residual, &w_at, &w_n, &s_at, &s_n));
     errors = calloc(w_n + s_n + 1, sizeof(*errors));
     if (errors == NULL) return perf_no_memory();
     memset(sum, 0, test->count * sizeof(*sum));
     status = lnt_residual_read(lane->residual, errors, errors + w_n);
-    for (uint64_t i = 0; status >= 0 && i < w_n; i++) sum[w_at + i] += errors[i] * weight;
-    for (uint64_t i = 0; status >= 0 && i < s_n; i++) sum[s_at + i] += errors[w_n + i];
+    for (uint64_t i = 0; status >= 0 && i < w_n; i++)
+        sum[w_at + i] += errors[i] * weight;
+    for (uint64_t i = 0; status >= 0 && i < s_n; i++)
+        sum[s_at + i] += errors[w_n + i];
     free(errors);
     return (status < 0) ? status : lnt_allreduce(test->world->comm, sum, sum, test->count, LNT_F32, &params);
 }
@@ -170,7 +175,8 @@ static lnt_status_t judge(const perf_case_t *test, const perf_lane_t *lane, cons
                           const leftover_t *leftover, findings_t *found)
 {
     const uint64_t origin = same_everywhere(test) ? 0 : test->world->info.rank * test->count;
-    inspection_t   in = {.test = test, .output = output, .origin = origin, .value_known = value_known, .leftover = leftover};
+    inspection_t in = {
+        .test = test, .output = output, .origin = origin, .value_known = value_known, .leftover = leftover};
 
     LNT_TRY(inspect(&in, lane, found));
     if (same_everywhere(test)) LNT_TRY(compare_ranks(test, output, found));
@@ -181,7 +187,7 @@ static lnt_status_t judge(const perf_case_t *test, const perf_lane_t *lane, cons
 static lnt_status_t judge_again(perf_case_t *test, uint64_t *wrong_p)
 {
     const size_t elem = lnt_dtype_size(perf_dtype(test->world->config));
-    uint64_t     wrong = 0;
+    uint64_t wrong = 0;
 
     for (uint64_t i = 0; i < test->output_elems; i++) {
         wrong += memcmp((char *)test->output + i * elem, (char *)test->both + i * elem, elem) != 0;
@@ -193,7 +199,7 @@ static lnt_status_t judge_again(perf_case_t *test, uint64_t *wrong_p)
 static lnt_status_t check_with(perf_case_t *test, perf_lane_t *lane, bool feedback, leftover_t *leftover)
 {
     findings_t found = {.wrong = 0}, again = {.wrong = 0};
-    double     us;
+    double us;
 
     LNT_TRY(perf_lane_run(test, lane, false, &us));
     if (feedback) LNT_TRY(sum_leftover(test, lane, leftover->after));
@@ -212,8 +218,8 @@ static lnt_status_t check_with(perf_case_t *test, perf_lane_t *lane, bool feedba
 
 lnt_status_t perf_check_lane(perf_case_t *test, perf_lane_t *lane)
 {
-    leftover_t   leftover = {NULL, NULL};
-    bool         feedback;
+    leftover_t leftover = {NULL, NULL};
+    bool feedback;
     lnt_status_t status;
 
     LNT_TRY(keeps_errors(test, lane, &feedback));

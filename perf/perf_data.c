@@ -1,6 +1,7 @@
 /* Inputs that every rank can compute for every other, and small all-gathers through the library itself.
  *
- * Numbers travel as 16-bit pieces, each an exact f32: nothing is assumed about how the library moves the bits of a float.
+ * Numbers travel as 16-bit pieces, each an exact f32: nothing is assumed about how the library moves the bits of a
+ * float.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static uint16_t to_bf16(float x)
 static float from_bf16(uint16_t code)
 {
     uint32_t bits = (uint32_t)code << 16;
-    float    x;
+    float x;
 
     memcpy(&x, &bits, sizeof(x));
     return x;
@@ -65,16 +66,18 @@ float perf_value(const void *values, uint64_t index, lnt_dtype_t dtype)
 
 lnt_status_t perf_gather(lnt_comm_t *comm, uint32_t n_ranks, const uint64_t *mine, uint32_t n, uint64_t *all)
 {
-    float        out[PERF_GATHER_MAX * PIECES];
-    float       *in = malloc((size_t)n_ranks * n * PIECES * sizeof(*in));
+    float out[PERF_GATHER_MAX * PIECES];
+    float *in = malloc((size_t)n_ranks * n * PIECES * sizeof(*in));
     lnt_status_t status;
 
     if (in == NULL) return perf_no_memory();
-    for (uint32_t i = 0; i < n * PIECES; i++) out[i] = (float)(mine[i / PIECES] >> (i % PIECES * PIECE_BITS) & 0xffff);
+    for (uint32_t i = 0; i < n * PIECES; i++)
+        out[i] = (float)(mine[i / PIECES] >> (i % PIECES * PIECE_BITS) & 0xffff);
     status = lnt_allgather(comm, out, in, (uint64_t)n * PIECES, LNT_F32, NULL);
     for (uint64_t i = 0; status >= 0 && i < (uint64_t)n_ranks * n; i++) {
         all[i] = 0;
-        for (uint32_t p = 0; p < PIECES; p++) all[i] |= (uint64_t)in[i * PIECES + p] << (p * PIECE_BITS);
+        for (uint32_t p = 0; p < PIECES; p++)
+            all[i] |= (uint64_t)in[i * PIECES + p] << (p * PIECE_BITS);
     }
     free(in);
     return status;
@@ -87,7 +90,7 @@ lnt_status_t perf_no_memory(void)
 
 static lnt_status_t gather_fold(lnt_comm_t *comm, uint32_t n_ranks, uint64_t *values, uint32_t n, bool sum)
 {
-    uint64_t    *all = malloc((size_t)n_ranks * n * sizeof(*all));
+    uint64_t *all = malloc((size_t)n_ranks * n * sizeof(*all));
     lnt_status_t status = (all != NULL) ? perf_gather(comm, n_ranks, values, n, all) : perf_no_memory();
 
     for (uint32_t i = 0; status >= 0 && i < n; i++) {

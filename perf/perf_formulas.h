@@ -1,8 +1,9 @@
 /* The formulas of docs/perf.md, one row per operation. Header only, so that a test can read the same table.
  *
- * S is the size of the whole uncompressed buffer in bytes: count elements for all-reduce and broadcast, n * count for all-gather
- * and reduce-scatter. GB = 1e9 bytes. The bus factor turns S/t into what a link carries in the ideal uncompressed algorithm, as
- * nccl-tests does; the bytes of that algorithm per rank (a ring) are what `ratio` compares wire bytes with.
+ * S is the size of the whole uncompressed buffer in bytes: count elements for all-reduce and broadcast, n * count for
+ * all-gather and reduce-scatter. GB = 1e9 bytes. The bus factor turns S/t into what a link carries in the ideal
+ * uncompressed algorithm, as nccl-tests does; the bytes of that algorithm per rank (a ring) are what `ratio` compares
+ * wire bytes with.
  */
 #ifndef PERF_PERF_FORMULAS_H
 #define PERF_PERF_FORMULAS_H
@@ -14,10 +15,10 @@ typedef enum perf_op { PERF_ALLREDUCE, PERF_REDUCE_SCATTER, PERF_ALLGATHER, PERF
 
 typedef struct perf_formula {
     const char *name;
-    bool        per_rank;  /* S holds count elements per rank */
-    bool        reduces;
-    double      steps;     /* bus factor: steps * (n - 1) / n ... */
-    bool        whole;     /* ... or 1 */
+    bool per_rank; /* S holds count elements per rank */
+    bool reduces;
+    double steps; /* bus factor: steps * (n - 1) / n ... */
+    bool whole;   /* ... or 1 */
 } perf_formula_t;
 
 static const perf_formula_t perf_formulas[PERF_OPS] = {

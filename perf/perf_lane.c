@@ -1,7 +1,7 @@
 /* Lanes: their requests, and one timed run of one of them.
  *
- * Only what lies between two clock readings counts as time; copying inputs, barriers and the gathering of times lie outside. The
- * bytes a run sends are compared with what the request promised, every time.
+ * Only what lies between two clock readings counts as time; copying inputs, barriers and the gathering of times lie
+ * outside. The bytes a run sends are compared with what the request promised, every time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ bool perf_listed(const char *list, const char *name)
 static lnt_status_t add_lane(perf_case_t *test, const char *name, bool plain)
 {
     lnt_codec_params_t params = {.struct_size = sizeof(params), .name = name};
-    perf_lane_t       *lane = &test->lanes[test->n_lanes];
+    perf_lane_t *lane = &test->lanes[test->n_lanes];
 
     if (test->n_lanes == PERF_LANES_MAX) return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "too many codecs");
     *lane = (perf_lane_t){.name = name, .plain = plain};
@@ -36,7 +36,7 @@ static lnt_status_t add_lane(perf_case_t *test, const char *name, bool plain)
 static lnt_status_t list_lanes(perf_case_t *test)
 {
     const perf_config_t *config = test->world->config;
-    const char          *plain = lnt_dtype_name(perf_dtype(config));
+    const char *plain = lnt_dtype_name(perf_dtype(config));
 
     LNT_TRY(add_lane(test, plain, true));
     test->lanes[0].shown = perf_listed(config->codecs, plain) || perf_listed(config->codecs, "none");
@@ -51,19 +51,23 @@ static lnt_status_t list_lanes(perf_case_t *test)
 static lnt_status_t init_request(perf_case_t *test, perf_lane_t *lane)
 {
     const perf_config_t *config = test->world->config;
-    lnt_comm_t          *comm = test->world->comm;
-    lnt_dtype_t          dtype = perf_dtype(config);
-    lnt_coll_params_t    params = {.struct_size = sizeof(params), .codec = lane->codec, .op = perf_redop(config)};
+    lnt_comm_t *comm = test->world->comm;
+    lnt_dtype_t dtype = perf_dtype(config);
+    lnt_coll_params_t params = {.struct_size = sizeof(params), .codec = lane->codec, .op = perf_redop(config)};
 
     if (test->op == PERF_ALLREDUCE && config->residual && lane->codec != NULL) {
         LNT_TRY(lnt_residual_create(comm, test->count, lane->codec, &lane->residual));
         params.residual = lane->residual;
     }
     switch (test->op) {
-    case PERF_ALLREDUCE: return lnt_allreduce_init(comm, test->count, dtype, &params, &lane->request);
-    case PERF_REDUCE_SCATTER: return lnt_reduce_scatter_init(comm, test->count, dtype, &params, &lane->request);
-    case PERF_ALLGATHER: return lnt_allgather_init(comm, test->count, dtype, &params, &lane->request);
-    default: return lnt_broadcast_init(comm, test->count, dtype, 0, &params, &lane->request);
+    case PERF_ALLREDUCE:
+        return lnt_allreduce_init(comm, test->count, dtype, &params, &lane->request);
+    case PERF_REDUCE_SCATTER:
+        return lnt_reduce_scatter_init(comm, test->count, dtype, &params, &lane->request);
+    case PERF_ALLGATHER:
+        return lnt_allgather_init(comm, test->count, dtype, &params, &lane->request);
+    default:
+        return lnt_broadcast_init(comm, test->count, dtype, 0, &params, &lane->request);
     }
 }
 
@@ -114,8 +118,9 @@ static lnt_status_t check_bytes(const perf_lane_t *lane, const lnt_comm_stats_t 
 
     LNT_TRY(lnt_request_wire_bytes(lane->request, &intra, &inter));
     if (intra == stats->wire_bytes_intra && inter == stats->wire_bytes_inter) return LNT_OK;
-    return lnt_error(LNT_ERR_INTERNAL, "report it with the command line", "%s sent %llu + %llu bytes, the request promised %llu + %llu",
-                     lane->name, (unsigned long long)stats->wire_bytes_intra, (unsigned long long)stats->wire_bytes_inter,
+    return lnt_error(LNT_ERR_INTERNAL, "report it with the command line",
+                     "%s sent %llu + %llu bytes, the request promised %llu + %llu", lane->name,
+                     (unsigned long long)stats->wire_bytes_intra, (unsigned long long)stats->wire_bytes_inter,
                      (unsigned long long)intra, (unsigned long long)inter);
 }
 
@@ -125,16 +130,17 @@ static lnt_status_t run_request(const perf_lane_t *lane, const void *input, void
 
     if (status >= 0) status = lnt_request_wait(lane->request);
     if (status <= 0) return status;
-    return lnt_error(LNT_ERR_INTERNAL, "report it with the command line", "%s ended with: %s", lane->name, lnt_status_string(status));
+    return lnt_error(LNT_ERR_INTERNAL, "report it with the command line", "%s ended with: %s", lane->name,
+                     lnt_status_string(status));
 }
 
 lnt_status_t perf_lane_run(perf_case_t *test, perf_lane_t *lane, bool in_place, double *us_p)
 {
-    lnt_comm_t      *comm = test->world->comm;
+    lnt_comm_t *comm = test->world->comm;
     lnt_comm_stats_t stats = {.struct_size = sizeof(stats)};
-    const void      *input = in_place ? test->both : test->input;
-    void            *output = in_place ? test->both : test->output;
-    uint64_t         start_ns, found[3];
+    const void *input = in_place ? test->both : test->input;
+    void *output = in_place ? test->both : test->output;
+    uint64_t start_ns, found[3];
 
     if (in_place || test->op == PERF_BROADCAST) place_input(test, output);
     LNT_TRY(lnt_barrier(comm));

@@ -1,7 +1,7 @@
 /* The ranks as processes of this machine: fork, start through common memory, watch, and leave nothing behind.
  *
- * A child dies with its parent. When one rank is lost the library tells the others, which end by themselves; whoever has not after
- * a grace is killed. Nothing of the library is used before the fork.
+ * A child dies with its parent. When one rank is lost the library tells the others, which end by themselves; whoever
+ * has not after a grace is killed. Nothing of the library is used before the fork.
  */
 #include <errno.h>
 #include <signal.h>
@@ -23,18 +23,18 @@ enum { SLOT_BYTES = 16 * 1024, NAP_US = 500, WATCH_US = 10000, START_LIMIT_MS = 
 
 typedef struct start_slot {
     _Atomic uint32_t round; /* all-gathers this rank has published */
-    unsigned char    bytes[2][SLOT_BYTES];
+    unsigned char bytes[2][SLOT_BYTES];
 } start_slot_t;
 
 typedef struct start_world {
-    uint32_t         n_ranks;
+    uint32_t n_ranks;
     _Atomic uint32_t lost; /* somebody ended: do not wait for the others */
-    start_slot_t     slots[];
+    start_slot_t slots[];
 } start_world_t;
 
 typedef struct start_self {
     start_world_t *world;
-    uint32_t       rank;
+    uint32_t rank;
 } start_self_t;
 
 static void nap(long us)
@@ -46,10 +46,10 @@ static void nap(long us)
 static int start_allgather(void *arg, const void *input, void *output, size_t bytes)
 {
     const start_self_t *self = arg;
-    start_world_t      *world = self->world;
-    start_slot_t       *mine = &world->slots[self->rank];
-    const uint32_t      round = atomic_load(&mine->round);
-    const uint64_t      deadline_ns = lnt_now_ns() + START_LIMIT_MS * UINT64_C(1000000);
+    start_world_t *world = self->world;
+    start_slot_t *mine = &world->slots[self->rank];
+    const uint32_t round = atomic_load(&mine->round);
+    const uint64_t deadline_ns = lnt_now_ns() + START_LIMIT_MS * UINT64_C(1000000);
 
     if (bytes > SLOT_BYTES) return 1;
     memcpy(mine->bytes[round % 2], input, bytes);
@@ -57,7 +57,8 @@ static int start_allgather(void *arg, const void *input, void *output, size_t by
     for (uint32_t r = 0; r < world->n_ranks; r++) {
         for (;;) { /* `lost` first, also where all have come: those who waited then have given up already */
             if (atomic_load(&world->lost) != 0) {
-                return lnt_error(LNT_ERR_PEER_LOST, "see what became of it above", "a rank ended before all had started");
+                return lnt_error(LNT_ERR_PEER_LOST, "see what became of it above",
+                                 "a rank ended before all had started");
             }
             if ((int32_t)(atomic_load(&world->slots[r].round) - (round + 1)) >= 0) break;
             if (lnt_now_ns() > deadline_ns) {
@@ -72,9 +73,12 @@ static int start_allgather(void *arg, const void *input, void *output, size_t by
 
 static int child(start_world_t *world, uint32_t rank, pid_t parent, const perf_config_t *config, perf_rank_fn_t body)
 {
-    start_self_t    self = {.world = world, .rank = rank};
-    lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap), .rank = rank, .n_ranks = world->n_ranks,
-                                 .allgather = start_allgather, .arg = &self};
+    start_self_t self = {.world = world, .rank = rank};
+    lnt_bootstrap_t bootstrap = {.struct_size = sizeof(bootstrap),
+                                 .rank = rank,
+                                 .n_ranks = world->n_ranks,
+                                 .allgather = start_allgather,
+                                 .arg = &self};
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) return TOOL_FAILED;
@@ -84,7 +88,8 @@ static int child(start_world_t *world, uint32_t rank, pid_t parent, const perf_c
 static const char *describe_end(int status, char *text, size_t bytes)
 {
     if (WIFSIGNALED(status)) {
-        (void)snprintf(text, bytes, "was lost: killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        (void)snprintf(text, bytes, "was lost: killed by signal %d (%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
     } else {
         (void)snprintf(text, bytes, "ended with code %d", WEXITSTATUS(status));
     }
@@ -94,7 +99,7 @@ static const char *describe_end(int status, char *text, size_t bytes)
 /* One look at a child; true when it has ended. */
 static bool reap(start_world_t *world, pid_t *pids, uint32_t rank, int *failed_p)
 {
-    int  status;
+    int status;
     char text[128];
 
     if (waitpid(pids[rank], &status, WNOHANG) != pids[rank]) return false;
@@ -112,7 +117,7 @@ static int watch(start_world_t *world, pid_t *pids)
 {
     uint32_t left = world->n_ranks;
     uint64_t deadline_ns = UINT64_MAX;
-    int      failed = 0;
+    int failed = 0;
 
     while (left > 0) {
         for (uint32_t r = 0; r < world->n_ranks; r++) {
@@ -157,10 +162,10 @@ static int launch_in(start_world_t *world, pid_t *pids, const perf_config_t *con
 
 int perf_launch(const perf_config_t *config, uint32_t n_ranks, perf_rank_fn_t body)
 {
-    const size_t   bytes = sizeof(start_world_t) + n_ranks * sizeof(start_slot_t);
+    const size_t bytes = sizeof(start_world_t) + n_ranks * sizeof(start_slot_t);
     start_world_t *world = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t         *pids = calloc(n_ranks, sizeof(*pids));
-    int            code = TOOL_FAILED;
+    pid_t *pids = calloc(n_ranks, sizeof(*pids));
+    int code = TOOL_FAILED;
 
     if (world != MAP_FAILED && pids != NULL) {
         world->n_ranks = n_ranks;

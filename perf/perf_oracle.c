@@ -1,20 +1,24 @@
 /* The oracle: node sums, codes, the servers' mean and codes again for all-reduce; one coding for the others.
  *
- * Blocks begin at the first element of what one rank contributes to one part. Ownership, segments, transports change no value and
- * so do not appear.
+ * Blocks begin at the first element of what one rank contributes to one part. Ownership, segments, transports change no
+ * value and so do not appear.
  */
 #include "perf_oracle.h"
 
 #include <math.h>
 #include <string.h>
 
-#define F32_UNIT  0x1p-24 /* largest relative error of one f32 operation */
-#define BF16_TOP  8       /* significant bits of bf16 */
+#define F32_UNIT 0x1p-24 /* largest relative error of one f32 operation */
+#define BF16_TOP 8       /* significant bits of bf16 */
 
 void oracle_init(oracle_t *oracle, const perf_case_t *test, const perf_lane_t *lane)
 {
-    *oracle = (oracle_t){.world = test->world, .op = test->op, .count = test->count, .dtype = perf_dtype(test->world->config),
-                         .redop = perf_redop(test->world->config), .block = 1024};
+    *oracle = (oracle_t){.world = test->world,
+                         .op = test->op,
+                         .count = test->count,
+                         .dtype = perf_dtype(test->world->config),
+                         .redop = perf_redop(test->world->config),
+                         .block = 1024};
     if (lane->codec != NULL) {
         oracle->codec = lnt_codec_name(lane->codec);
         oracle->block = lnt_codec_block(lane->codec);
@@ -65,7 +69,8 @@ static void code_int8(const double *v, const double *dv, uint32_t n, double *out
     relative = (scale > dscale) ? dscale / (scale - dscale) : 0;
     for (uint32_t i = 0; i < n; i++) {
         double reach = dv[i] + fabs(v[i]) * (relative + 4 * F32_UNIT);
-        double low = int8_code(v[i] - reach, scale), high = int8_code(v[i] + reach, scale), code = int8_code(v[i], scale);
+        double low = int8_code(v[i] - reach, scale), high = int8_code(v[i] + reach, scale),
+               code = int8_code(v[i], scale);
 
         out[i] = code * scale;
         spread[i] = widest(code, low, high) * (scale + dscale) + fabs(code) * dscale;
@@ -112,7 +117,8 @@ static void code(const char *codec, const double *v, const double *dv, uint32_t 
 /* ---- sums ---- */
 
 /* Sum of elements [first, first + n) of the inputs of the ranks of one group, times a factor. */
-static void add_group(oracle_t *oracle, const uint32_t *group_of, uint32_t group, uint64_t first, uint32_t n, double factor)
+static void add_group(oracle_t *oracle, const uint32_t *group_of, uint32_t group, uint64_t first, uint32_t n,
+                      double factor)
 {
     const uint32_t n_ranks = oracle->world->map.n_ranks;
 
@@ -135,7 +141,8 @@ static void collect(oracle_t *oracle, const char *codec, uint32_t n, double fact
     for (uint32_t i = 0; i < n; i++) {
         oracle->exact[i] += oracle->v[i] * factor;
         oracle->value[i] += oracle->coded[i] * factor;
-        oracle->spread[i] += (oracle->dcoded[i] + fabs(oracle->coded[i]) * (oracle->world->map.n_ranks + 2) * F32_UNIT) * factor;
+        oracle->spread[i] +=
+            (oracle->dcoded[i] + fabs(oracle->coded[i]) * (oracle->world->map.n_ranks + 2) * F32_UNIT) * factor;
     }
 }
 
@@ -149,8 +156,8 @@ static void round_again(oracle_t *oracle, const char *codec, uint32_t n)
 static void allreduce_block(oracle_t *oracle, uint64_t first, uint32_t n)
 {
     const node_map_t *map = &oracle->world->map;
-    const char       *codec = (map->n_nodes > 1) ? oracle->codec : NULL;
-    const bool        mean = (oracle->redop == LNT_MEAN);
+    const char *codec = (map->n_nodes > 1) ? oracle->codec : NULL;
+    const bool mean = (oracle->redop == LNT_MEAN);
 
     for (uint32_t node = 0; node < map->n_nodes; node++) {
         add_group(oracle, map->node_of, node, first, n, mean ? (double)map->n_nodes / map->n_ranks : 1);
@@ -164,7 +171,8 @@ static void single_block(oracle_t *oracle, uint32_t source, uint64_t first, uint
 {
     static uint32_t self[NODES_RANKS_MAX];
 
-    for (uint32_t r = 0; r < oracle->world->map.n_ranks; r++) self[r] = r;
+    for (uint32_t r = 0; r < oracle->world->map.n_ranks; r++)
+        self[r] = r;
     add_group(oracle, self, source, first, n, 1);
     collect(oracle, oracle->codec, n, factor);
 }
@@ -173,7 +181,8 @@ static void scatter_block(oracle_t *oracle, uint64_t first, uint32_t n)
 {
     const uint32_t n_ranks = oracle->world->map.n_ranks;
 
-    for (uint32_t r = 0; r < n_ranks; r++) single_block(oracle, r, first, n, (oracle->redop == LNT_MEAN) ? 1.0 / n_ranks : 1);
+    for (uint32_t r = 0; r < n_ranks; r++)
+        single_block(oracle, r, first, n, (oracle->redop == LNT_MEAN) ? 1.0 / n_ranks : 1);
 }
 
 /* ---- blocks ---- */
@@ -202,7 +211,8 @@ uint32_t oracle_block(oracle_t *oracle, uint64_t k, uint64_t *first_p)
     } else if (oracle->op == PERF_REDUCE_SCATTER) {
         scatter_block(oracle, first, n);
     } else {
-        single_block(oracle, (uint32_t)run, at, n, 1); /* run: the source; a broadcast has one run, its root is rank 0 */
+        single_block(oracle, (uint32_t)run, at, n,
+                     1); /* run: the source; a broadcast has one run, its root is rank 0 */
     }
     if (oracle->dtype == LNT_BF16) round_again(oracle, "bf16", n);
     *first_p = first;

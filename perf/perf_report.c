@@ -8,9 +8,9 @@
 
 enum { PROGRESS_EVERY_NS = 2000000000 };
 
-static FILE    *json_file;
+static FILE *json_file;
 static uint64_t last_progress_ns;
-static double   busbw_sum;
+static double busbw_sum;
 static uint32_t n_cases;
 
 static const char *transport_of(const perf_world_t *world)
@@ -26,21 +26,25 @@ static bool emulated(const perf_world_t *world)
 static void print_header(const perf_world_t *world)
 {
     const perf_config_t *config = world->config;
-    char                 map[256];
+    char map[256];
 
     node_map_text(&world->map, map, sizeof(map));
     printf("# " PERF_NAME ": %s\n", lnt_build_info());
     printf("# cpu %s, L1d %llu KiB, %u cores, core to core %.0f ns before\n", world->machine.cpu,
            (unsigned long long)(world->machine.l1d_bytes / 1024), world->machine.n_cores, world->machine.c2c_ns);
-    printf("# ranks %u, nodes %u (%s), %s; transports: %s inside a node, %s between nodes\n", world->info.n_ranks, world->info.n_nodes, map,
-           node_map_algo(&world->map), world->info.intra_transport, world->info.inter_transport);
+    printf("# ranks %u, nodes %u (%s), %s; transports: %s inside a node, %s between nodes\n", world->info.n_ranks,
+           world->info.n_nodes, map, node_map_algo(&world->map), world->info.intra_transport,
+           world->info.inter_transport);
     if (emulated(world)) {
-        printf("# EMULATED link: what a node sends to others is limited to %g Gbit/s by the library\n", world->info.emulate_gbps);
+        printf("# EMULATED link: what a node sends to others is limited to %g Gbit/s by the library\n",
+               world->info.emulate_gbps);
     }
     printf("# sizes %llu to %llu bytes, %u iterations after %u, check %s, residual %s, seed %llu\n",
-           (unsigned long long)config->begin_bytes, (unsigned long long)config->end_bytes, config->iters, config->warmup,
-           config->check ? "on" : "off", config->residual ? "on" : "off", (unsigned long long)world->seed);
-    printf("# time: median of the slowest rank; algbw = S/t, busbw by the formulas of docs/perf.md, GB = 1e9; wire: bytes sent, largest rank\n");
+           (unsigned long long)config->begin_bytes, (unsigned long long)config->end_bytes, config->iters,
+           config->warmup, config->check ? "on" : "off", config->residual ? "on" : "off",
+           (unsigned long long)world->seed);
+    printf("# time: median of the slowest rank; algbw = S/t, busbw by the formulas of docs/perf.md, GB = 1e9; wire: "
+           "bytes sent, largest rank\n");
 }
 
 lnt_status_t perf_report_open(const perf_world_t *world)
@@ -61,17 +65,17 @@ void perf_report_op(const perf_world_t *world, perf_op_t op)
     if (world->info.rank != 0) return;
     printf("#\n# %s\n", perf_formulas[op].name);
     printf("#%56s out-of-place %20s in-place\n", "", "");
-    printf("#%11s %11s %6s %6s %5s %10s %8s %8s %7s %10s %8s %8s %7s  %-6s %11s %11s %6s %9s %9s %7s\n", "size", "count", "type", "redop",
-           "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "codec", "wire(B)", "wire_inter", "ratio",
-           "rel_err", "max_err", "speedup");
-    printf("#%11s %11s %6s %6s %5s %10s %8s %8s %7s %10s %8s %8s %7s\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "",
-           "(us)", "(GB/s)", "(GB/s)", "");
+    printf("#%11s %11s %6s %6s %5s %10s %8s %8s %7s %10s %8s %8s %7s  %-6s %11s %11s %6s %9s %9s %7s\n", "size",
+           "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong",
+           "codec", "wire(B)", "wire_inter", "ratio", "rel_err", "max_err", "speedup");
+    printf("#%11s %11s %6s %6s %5s %10s %8s %8s %7s %10s %8s %8s %7s\n", "(B)", "(elements)", "", "", "", "(us)",
+           "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
 static void print_times(const perf_case_t *test, const perf_lane_t *lane, int mode)
 {
     const double us = lane->times[mode].median_us;
-    char         wrong[24] = "N/A";
+    char wrong[24] = "N/A";
 
     if (test->world->config->check) (void)snprintf(wrong, sizeof(wrong), "%llu", (unsigned long long)lane->wrong[mode]);
     if (us > 0) {
@@ -84,17 +88,21 @@ static void print_times(const perf_case_t *test, const perf_lane_t *lane, int mo
 
 static void print_row(const perf_case_t *test, const perf_lane_t *lane)
 {
-    const perf_world_t   *world = test->world;
+    const perf_world_t *world = test->world;
     const perf_formula_t *formula = &perf_formulas[test->op];
 
     printf("%12llu %11llu %6s %6s %5d", (unsigned long long)test->bytes, (unsigned long long)test->count,
-           lnt_dtype_name(perf_dtype(world->config)), !formula->reduces ? "none" : (perf_redop(world->config) == LNT_MEAN) ? "mean" : "sum",
+           lnt_dtype_name(perf_dtype(world->config)),
+           !formula->reduces                         ? "none"
+           : (perf_redop(world->config) == LNT_MEAN) ? "mean"
+                                                     : "sum",
            (test->op == PERF_BROADCAST) ? 0 : -1);
     print_times(test, lane, 0);
     print_times(test, lane, 1);
     printf("  %-6s %11llu %11llu %6.2f %9.2e %9.2e %7.2f%s\n", lane->name, (unsigned long long)lane->wire,
-           (unsigned long long)lane->wire_inter, perf_ratio(test->op, world->info.n_ranks, (double)test->bytes, lane->wire), lane->rel_err,
-           lane->max_err, lane->speedup, emulated(world) ? " emulated" : "");
+           (unsigned long long)lane->wire_inter,
+           perf_ratio(test->op, world->info.n_ranks, (double)test->bytes, lane->wire), lane->rel_err, lane->max_err,
+           lane->speedup, emulated(world) ? " emulated" : "");
 }
 
 /* Text inside a JSON string. */
@@ -112,24 +120,25 @@ static void write_json(const perf_case_t *test, const perf_lane_t *lane)
 {
     const perf_world_t *world = test->world;
     const perf_times_t *times = &lane->times[0];
-    const double        seconds = times->median_us * 1e-6, bytes = (double)test->bytes;
+    const double seconds = times->median_us * 1e-6, bytes = (double)test->bytes;
 
     (void)fputc('{', json_file);
     write_text("op", perf_formulas[test->op].name);
     write_text("codec", lane->name);
     write_text("algo", node_map_algo(&world->map));
     write_text("dtype", lnt_dtype_name(perf_dtype(world->config)));
-    (void)fprintf(json_file, "\"ranks\": %u, \"nodes\": %u, \"count\": %llu, \"bytes\": %llu, ", world->info.n_ranks, world->info.n_nodes,
-                  (unsigned long long)test->count, (unsigned long long)test->bytes);
-    (void)fprintf(json_file, "\"t_us_min\": %.3f, \"t_us_median\": %.3f, \"t_us_p99\": %.3f, ", times->min_us, times->median_us,
-                  times->p99_us);
+    (void)fprintf(json_file, "\"ranks\": %u, \"nodes\": %u, \"count\": %llu, \"bytes\": %llu, ", world->info.n_ranks,
+                  world->info.n_nodes, (unsigned long long)test->count, (unsigned long long)test->bytes);
+    (void)fprintf(json_file, "\"t_us_min\": %.3f, \"t_us_median\": %.3f, \"t_us_p99\": %.3f, ", times->min_us,
+                  times->median_us, times->p99_us);
     (void)fprintf(json_file, "\"algbw_gbs\": %.6g, \"busbw_gbs\": %.6g, ", perf_algbw(bytes, seconds),
                   perf_busbw(test->op, world->info.n_ranks, bytes, seconds));
-    (void)fprintf(json_file, "\"wire_bytes\": %llu, \"wire_bytes_inter\": %llu, \"ratio\": %.6g, ", (unsigned long long)lane->wire,
-                  (unsigned long long)lane->wire_inter, perf_ratio(test->op, world->info.n_ranks, bytes, lane->wire));
+    (void)fprintf(json_file, "\"wire_bytes\": %llu, \"wire_bytes_inter\": %llu, \"ratio\": %.6g, ",
+                  (unsigned long long)lane->wire, (unsigned long long)lane->wire_inter,
+                  perf_ratio(test->op, world->info.n_ranks, bytes, lane->wire));
     if (world->config->check) {
-        (void)fprintf(json_file, "\"rel_err\": %.6g, \"max_err\": %.6g, \"wrong\": %llu, ", lane->rel_err, lane->max_err,
-                      (unsigned long long)(lane->wrong[0] + lane->wrong[1]));
+        (void)fprintf(json_file, "\"rel_err\": %.6g, \"max_err\": %.6g, \"wrong\": %llu, ", lane->rel_err,
+                      lane->max_err, (unsigned long long)(lane->wrong[0] + lane->wrong[1]));
     } else {
         (void)fprintf(json_file, "\"rel_err\": null, \"max_err\": null, \"wrong\": null, ");
     }
@@ -149,7 +158,8 @@ void perf_report_case(const perf_case_t *test)
         if (!lane->shown) continue;
         print_row(test, lane);
         if (json_file != NULL) write_json(test, lane);
-        busbw_sum += perf_busbw(test->op, test->world->info.n_ranks, (double)test->bytes, lane->times[0].median_us * 1e-6);
+        busbw_sum +=
+            perf_busbw(test->op, test->world->info.n_ranks, (double)test->bytes, lane->times[0].median_us * 1e-6);
         n_cases++;
     }
     (void)fflush(stdout);
@@ -188,7 +198,9 @@ static lnt_status_t close_json(const perf_world_t *world)
     whole = ferror(json_file) == 0;
     whole = fclose(json_file) == 0 && whole;
     json_file = NULL;
-    return whole ? LNT_OK : lnt_error(LNT_ERR_SYSTEM, "look for space left", "%s could not be written whole", world->config->json);
+    return whole
+               ? LNT_OK
+               : lnt_error(LNT_ERR_SYSTEM, "look for space left", "%s could not be written whole", world->config->json);
 }
 
 lnt_status_t perf_report_close(const perf_world_t *world, uint64_t wrong)

@@ -13,7 +13,7 @@ enum { MODES = 2 };
 
 static lnt_status_t open_case(perf_world_t *world, perf_op_t op, uint64_t bytes, perf_case_t *test)
 {
-    const size_t   elem = lnt_dtype_size(perf_dtype(world->config));
+    const size_t elem = lnt_dtype_size(perf_dtype(world->config));
     const uint32_t n = world->info.n_ranks;
 
     *test = (perf_case_t){.world = world, .op = op, .count = perf_count(op, n, bytes, elem)};
@@ -77,9 +77,9 @@ static lnt_status_t one_round(perf_case_t *test, bool timed, double *seconds_p)
 static lnt_status_t measure(perf_case_t *test)
 {
     const perf_config_t *config = test->world->config;
-    const double         budget = config->budget_ms * 1e-3;
-    const uint32_t       rounds = config->warmup + config->iters;
-    double               seconds = 0;
+    const double budget = config->budget_ms * 1e-3;
+    const uint32_t rounds = config->warmup + config->iters;
+    double seconds = 0;
 
     for (uint32_t round = 0; round < rounds; round++) {
         bool timed = round >= config->warmup;
@@ -92,15 +92,17 @@ static lnt_status_t measure(perf_case_t *test)
     for (uint32_t i = 0; i < test->n_lanes; i++) {
         perf_lane_t *lane = &test->lanes[i];
 
-        for (int mode = 0; mode < MODES; mode++) lane->times[mode] = summarize(lane->us[mode], (mode == 0 || config->in_place) ? lane->n_us : 0);
-        lane->speedup = (lane->times[0].median_us > 0) ? test->lanes[0].times[0].median_us / lane->times[0].median_us : 0;
+        for (int mode = 0; mode < MODES; mode++)
+            lane->times[mode] = summarize(lane->us[mode], (mode == 0 || config->in_place) ? lane->n_us : 0);
+        lane->speedup =
+            (lane->times[0].median_us > 0) ? test->lanes[0].times[0].median_us / lane->times[0].median_us : 0;
     }
     return LNT_OK;
 }
 
 static lnt_status_t run_case(perf_world_t *world, perf_op_t op, uint64_t bytes, uint64_t *wrong_p)
 {
-    perf_case_t  test;
+    perf_case_t test;
     lnt_status_t status = open_case(world, op, bytes, &test);
 
     for (uint32_t i = 0; status >= 0 && world->config->check && i < test.n_lanes; i++) {
@@ -137,7 +139,7 @@ static lnt_status_t run_op(perf_world_t *world, perf_op_t op, uint64_t *wrong_p)
 int perf_run(perf_world_t *world)
 {
     lnt_status_t status = perf_report_open(world);
-    uint64_t     wrong = 0;
+    uint64_t wrong = 0;
 
     for (int op = 0; status >= 0 && op < PERF_OPS; op++) {
         if (perf_listed(world->config->ops, perf_formulas[op].name)) status = run_op(world, (perf_op_t)op, &wrong);

@@ -51,8 +51,8 @@ static inline void fork_ranks_collect(rank_world_t *world, uint32_t deadline_ms,
 static inline uint32_t fork_ranks(uint32_t n_ranks, rank_fn_t body, void *arg, uint32_t deadline_ms, int *codes)
 {
     rank_world_t *world = rank_world_create(n_ranks, deadline_ms);
-    int           own_codes[RANKS_MAX];
-    uint32_t      bad = 0;
+    int own_codes[RANKS_MAX];
+    uint32_t bad = 0;
 
     codes = (codes != NULL) ? codes : own_codes;
     fflush(NULL);

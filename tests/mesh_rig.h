@@ -8,9 +8,9 @@
 #include "rank_common.h"
 
 typedef struct mesh_rig {
-    lnt_mesh_t    *mesh;
-    lnt_peer_id_t  me;
-    lnt_peer_id_t  peers[RANKS_MAX];
+    lnt_mesh_t *mesh;
+    lnt_peer_id_t me;
+    lnt_peer_id_t peers[RANKS_MAX];
 } mesh_rig_t;
 
 /* Open and gather, without connecting. */

@@ -17,18 +17,18 @@
 enum { RANKS_MAX = 16, RANK_GATHER_BYTES = 16 * 1024 };
 
 typedef struct rank_world {
-    uint32_t         n_ranks, deadline_ms;
+    uint32_t n_ranks, deadline_ms;
     _Atomic uint32_t round[RANKS_MAX]; /* all-gathers this rank has published */
     _Atomic uint32_t flags[RANKS_MAX]; /* free use by tests */
-    pid_t            pids[RANKS_MAX];
-    unsigned char    slots[2][RANKS_MAX][RANK_GATHER_BYTES];
+    pid_t pids[RANKS_MAX];
+    unsigned char slots[2][RANKS_MAX][RANK_GATHER_BYTES];
 } rank_world_t;
 
 typedef struct rank_self {
-    uint32_t        rank, n_ranks;
-    rank_world_t   *world;
+    uint32_t rank, n_ranks;
+    rank_world_t *world;
     lnt_bootstrap_t bootstrap; /* for lnt_comm_create, or call its allgather */
-    void           *arg;
+    void *arg;
 } rank_self_t;
 
 /* A rank's body; 0 is success. */
@@ -50,10 +50,10 @@ static inline void rank_nap_us(long us)
 /* lnt_allgather_fn_t. Two sets of slots suffice: nobody writes round r + 2 before all have read round r. */
 static inline int rank_allgather(void *arg, const void *input, void *output, size_t bytes)
 {
-    rank_self_t  *self = arg;
+    rank_self_t *self = arg;
     rank_world_t *world = self->world;
-    uint32_t      round = atomic_load(&world->round[self->rank]);
-    uint64_t      deadline = rank_now_ms() + world->deadline_ms;
+    uint32_t round = atomic_load(&world->round[self->rank]);
+    uint64_t deadline = rank_now_ms() + world->deadline_ms;
 
     if (bytes > RANK_GATHER_BYTES) {
         return 1;
@@ -74,8 +74,7 @@ static inline int rank_allgather(void *arg, const void *input, void *output, siz
 
 static inline rank_world_t *rank_world_create(uint32_t n_ranks, uint32_t deadline_ms)
 {
-    rank_world_t *world =
-        mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    rank_world_t *world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if ((world == MAP_FAILED) || (n_ranks > RANKS_MAX)) {
         fprintf(stderr, "no memory for a world of %u ranks\n", n_ranks);
@@ -97,22 +96,22 @@ static inline void rank_self_init(rank_self_t *self, rank_world_t *world, uint32
 }
 
 /* Inside functions that return int: libcheck's own asserts work in the main process and thread only. */
-#define RANK_CHECK(_condition)                                                                     \
-    do {                                                                                           \
-        if (!(_condition)) {                                                                       \
-            fprintf(stderr, "%s:%d: not true: %s (last error: %s)\n", __FILE__, __LINE__, #_condition, \
-                    lnt_last_error()->cause);                                                      \
-            return 1;                                                                              \
-        }                                                                                          \
+#define RANK_CHECK(_condition)                                                                                         \
+    do {                                                                                                               \
+        if (!(_condition)) {                                                                                           \
+            fprintf(stderr, "%s:%d: not true: %s (last error: %s)\n", __FILE__, __LINE__, #_condition,                 \
+                    lnt_last_error()->cause);                                                                          \
+            return 1;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
-#define RANK_OK(_call)    RANK_CHECK((_call) == LNT_OK)
-#define RANK_PASS(_call)               \
-    do {                               \
-        int rank_code_ = (_call);      \
-        if (rank_code_ != 0) {         \
-            return rank_code_;         \
-        }                              \
+#define RANK_OK(_call) RANK_CHECK((_call) == LNT_OK)
+#define RANK_PASS(_call)                                                                                               \
+    do {                                                                                                               \
+        int rank_code_ = (_call);                                                                                      \
+        if (rank_code_ != 0) {                                                                                         \
+            return rank_code_;                                                                                         \
+        }                                                                                                              \
     } while (0)
 
 #endif

@@ -13,8 +13,8 @@
 
 typedef struct thread_rank {
     rank_self_t self;
-    rank_fn_t   body;
-    pthread_t   thread;
+    rank_fn_t body;
+    pthread_t thread;
 } thread_rank_t;
 
 static inline void *thread_rank_main(void *arg)
@@ -26,10 +26,10 @@ static inline void *thread_rank_main(void *arg)
 
 static inline uint32_t thread_ranks(uint32_t n_ranks, rank_fn_t body, void *arg, uint32_t deadline_ms)
 {
-    rank_world_t   *world = rank_world_create(n_ranks, deadline_ms);
-    thread_rank_t   ranks[RANKS_MAX];
+    rank_world_t *world = rank_world_create(n_ranks, deadline_ms);
+    thread_rank_t ranks[RANKS_MAX];
     struct timespec until;
-    uint32_t        bad = 0;
+    uint32_t bad = 0;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += deadline_ms / 1000 + 1;

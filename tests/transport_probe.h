@@ -1,5 +1,5 @@
-/* Is a row of the transport table usable on this machine? Asked in a process of its own: once UCX is loaded a process can
- * no longer fork. When it is not, the program says what it leaves out. */
+/* Is a row of the transport table usable on this machine? Asked in a process of its own: once UCX is loaded a process
+ * can no longer fork. When it is not, the program says what it leaves out. */
 #ifndef TESTS_TRANSPORT_PROBE_H
 #define TESTS_TRANSPORT_PROBE_H
 

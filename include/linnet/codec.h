@@ -23,21 +23,21 @@ typedef enum lnt_scale_rule {
 } lnt_scale_rule_t;
 
 typedef struct lnt_codec_params {
-    size_t           struct_size; /* sizeof(lnt_codec_params_t) */
-    const char      *name;        /* "f32", "bf16", "sign1", "int8"; see lnt_codec_list */
-    uint32_t         block;       /* elements per block, a multiple of 64; 0: the codec's default */
+    size_t struct_size; /* sizeof(lnt_codec_params_t) */
+    const char *name;   /* "f32", "bf16", "sign1", "int8"; see lnt_codec_list */
+    uint32_t block;     /* elements per block, a multiple of 64; 0: the codec's default */
     lnt_scale_rule_t scale_rule;
 } lnt_codec_params_t;
 
 /* LNT_ERR_INVALID_ARG (with the nearest name) for an unknown name, a block that is no multiple of 64 or above
  * 2^24, a scale rule the codec does not have. *codec_p is written on success only. */
 LNT_API lnt_status_t lnt_codec_create(const lnt_codec_params_t *params, lnt_codec_t **codec_p);
-LNT_API void         lnt_codec_destroy(lnt_codec_t *codec); /* NULL is legal */
+LNT_API void lnt_codec_destroy(lnt_codec_t *codec); /* NULL is legal */
 
 /* Names of all codecs in table order, NULL-terminated, static. */
 LNT_API const char *const *lnt_codec_list(void);
-LNT_API const char        *lnt_codec_name(const lnt_codec_t *codec);
-LNT_API uint32_t           lnt_codec_block(const lnt_codec_t *codec);
+LNT_API const char *lnt_codec_name(const lnt_codec_t *codec);
+LNT_API uint32_t lnt_codec_block(const lnt_codec_t *codec);
 
 /* Exact size in bytes of the encoded form of a run of n elements; UINT64_MAX if it does not fit 64 bits. */
 LNT_API uint64_t lnt_codec_encoded_size(const lnt_codec_t *codec, uint64_t n);

@@ -27,11 +27,12 @@ extern "C" {
 typedef struct lnt_residual lnt_residual_t;
 
 typedef struct lnt_coll_params {
-    size_t             struct_size;
-    const lnt_codec_t *codec;         /* NULL: plain f32 (or bf16 when dtype is bf16). Borrowed until the request is destroyed */
-    lnt_redop_t        op;            /* all-reduce and reduce-scatter: mean (default) or sum */
-    uint64_t           segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB) */
-    lnt_residual_t    *residual;      /* NULL: no error feedback */
+    size_t struct_size;
+    const lnt_codec_t
+        *codec;             /* NULL: plain f32 (or bf16 when dtype is bf16). Borrowed until the request is destroyed */
+    lnt_redop_t op;         /* all-reduce and reduce-scatter: mean (default) or sum */
+    uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB) */
+    lnt_residual_t *residual; /* NULL: no error feedback */
 } lnt_coll_params_t;
 
 /* Persistent requests. `init` builds the task graph and all workspace (no communication); `start` runs it; `wait`
@@ -42,12 +43,12 @@ typedef struct lnt_coll_params {
  *   allgather        input: count; output: n_ranks * count in rank order
  *   broadcast        buffer (passed as output; input unused): count, from root to all
  * With a codec, every rank (the source too) receives decode(encode(x)). */
-LNT_API lnt_status_t lnt_allreduce_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, const lnt_coll_params_t *params,
-                                        lnt_request_t **request_p);
+LNT_API lnt_status_t lnt_allreduce_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype,
+                                        const lnt_coll_params_t *params, lnt_request_t **request_p);
 LNT_API lnt_status_t lnt_reduce_scatter_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype,
                                              const lnt_coll_params_t *params, lnt_request_t **request_p);
-LNT_API lnt_status_t lnt_allgather_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, const lnt_coll_params_t *params,
-                                        lnt_request_t **request_p);
+LNT_API lnt_status_t lnt_allgather_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype,
+                                        const lnt_coll_params_t *params, lnt_request_t **request_p);
 LNT_API lnt_status_t lnt_broadcast_init(lnt_comm_t *comm, uint64_t count, lnt_dtype_t dtype, uint32_t root,
                                         const lnt_coll_params_t *params, lnt_request_t **request_p);
 LNT_API lnt_status_t lnt_request_start(lnt_request_t *request, const void *input, void *output);
@@ -74,10 +75,11 @@ LNT_API lnt_status_t lnt_barrier(lnt_comm_t *comm);
  * lnt_residual_read copies out the part this rank owns, lnt_residual_write puts it back: worker and server hold
  * lnt_residual_counts floats each. One that is destroyed while a request runs with it is freed when that run ends; the
  * request cannot be started again. */
-LNT_API lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_codec_t *codec, lnt_residual_t **residual_p);
-LNT_API void         lnt_residual_destroy(lnt_residual_t *residual);
-LNT_API lnt_status_t lnt_residual_counts(const lnt_residual_t *residual, uint64_t *worker_offset_p, uint64_t *worker_count_p,
-                                         uint64_t *server_offset_p, uint64_t *server_count_p);
+LNT_API lnt_status_t lnt_residual_create(lnt_comm_t *comm, uint64_t count, const lnt_codec_t *codec,
+                                         lnt_residual_t **residual_p);
+LNT_API void lnt_residual_destroy(lnt_residual_t *residual);
+LNT_API lnt_status_t lnt_residual_counts(const lnt_residual_t *residual, uint64_t *worker_offset_p,
+                                         uint64_t *worker_count_p, uint64_t *server_offset_p, uint64_t *server_count_p);
 LNT_API lnt_status_t lnt_residual_read(const lnt_residual_t *residual, float *worker, float *server);
 LNT_API lnt_status_t lnt_residual_write(lnt_residual_t *residual, const float *worker, const float *server);
 

@@ -25,11 +25,11 @@ extern "C" {
 typedef int (*lnt_allgather_fn_t)(void *arg, const void *input, void *output, size_t bytes);
 
 typedef struct lnt_bootstrap {
-    size_t             struct_size;
-    uint32_t           rank;
-    uint32_t           n_ranks;
+    size_t struct_size;
+    uint32_t rank;
+    uint32_t n_ranks;
     lnt_allgather_fn_t allgather;
-    void              *arg;
+    void *arg;
     void (*destroy)(void *arg); /* NULL or called by lnt_bootstrap_destroy */
 } lnt_bootstrap_t;
 
@@ -48,13 +48,13 @@ LNT_API lnt_status_t lnt_bootstrap_threads(uint32_t n_ranks, uint32_t timeout_ms
 LNT_API lnt_status_t lnt_bootstrap_env(lnt_context_t *context, lnt_bootstrap_t *bootstrap);
 
 typedef struct lnt_comm_params {
-    size_t                 struct_size;
+    size_t struct_size;
     const lnt_bootstrap_t *bootstrap; /* borrowed for the call */
-    const char            *node;      /* overrides the node of this rank: ranks with equal text share a node. NULL: LINNET_NODE, else
-                                       * the host. One machine can so play several nodes */
-    uint32_t               timeout_ms;/* progress timeout; 0: LINNET_TIMEOUT (10 min) */
-    double                 emulate_gbps; /* > 0: egress of every node limited to this; 0: LINNET_EMULATE_GBPS */
-    const char            *transports;   /* comma-separated list allowed, e.g. "shm,ucx"; NULL: LINNET_TLS */
+    const char *node;    /* overrides the node of this rank: ranks with equal text share a node. NULL: LINNET_NODE, else
+                          * the host. One machine can so play several nodes */
+    uint32_t timeout_ms; /* progress timeout; 0: LINNET_TIMEOUT (10 min) */
+    double emulate_gbps; /* > 0: egress of every node limited to this; 0: LINNET_EMULATE_GBPS */
+    const char *transports; /* comma-separated list allowed, e.g. "shm,ucx"; NULL: LINNET_TLS */
 } lnt_comm_params_t;
 
 /* Collective. On failure every rank gets an error (a vote is taken) and nothing is left behind. */
@@ -68,7 +68,8 @@ LNT_API lnt_status_t lnt_comm_destroy(lnt_comm_t *comm);
  * *comm_p becomes NULL. */
 LNT_API lnt_status_t lnt_comm_split(lnt_comm_t *comm, int64_t color, int64_t key, lnt_comm_t **comm_p);
 
-/* Any thread: every pending and later call on this communicator, on every rank, returns LNT_ERR_ABORTED. Does not block. */
+/* Any thread: every pending and later call on this communicator, on every rank, returns LNT_ERR_ABORTED. Does not
+ * block. */
 LNT_API void lnt_comm_abort(lnt_comm_t *comm, const char *reason);
 
 /* LNT_OK, or the error the communicator failed with; *info_p (may be NULL) receives the record, which names the same
@@ -76,14 +77,14 @@ LNT_API void lnt_comm_abort(lnt_comm_t *comm, const char *reason);
 LNT_API lnt_status_t lnt_comm_async_error(lnt_comm_t *comm, lnt_error_info_t *info_p);
 
 typedef struct lnt_comm_info {
-    size_t   struct_size;
+    size_t struct_size;
     uint32_t rank, n_ranks;
-    uint32_t node, n_nodes;           /* nodes are numbered by their smallest rank */
-    uint32_t local_rank, n_local;     /* on this node */
-    uint32_t n_shards;                /* smallest local size over nodes */
-    double   emulate_gbps;            /* 0: not emulated */
-    char     intra_transport[16];     /* transport to ranks of the same node, "-" if there are none */
-    char     inter_transport[16];     /* transport to ranks of other nodes */
+    uint32_t node, n_nodes;       /* nodes are numbered by their smallest rank */
+    uint32_t local_rank, n_local; /* on this node */
+    uint32_t n_shards;            /* smallest local size over nodes */
+    double emulate_gbps;          /* 0: not emulated */
+    char intra_transport[16];     /* transport to ranks of the same node, "-" if there are none */
+    char inter_transport[16];     /* transport to ranks of other nodes */
 } lnt_comm_info_t;
 LNT_API lnt_status_t lnt_comm_get_info(const lnt_comm_t *comm, lnt_comm_info_t *info_p);
 
@@ -93,7 +94,7 @@ LNT_API lnt_status_t lnt_comm_get_nodes(const lnt_comm_t *comm, uint32_t *node_o
 /* Bytes this rank has sent since creation or the last reset, counted where they are sent: frame headers included,
  * retransmission and transport protocol not. "inter" is to other nodes. */
 typedef struct lnt_comm_stats {
-    size_t   struct_size;
+    size_t struct_size;
     uint64_t wire_bytes_intra;
     uint64_t wire_bytes_inter;
     uint64_t frames_sent;

@@ -30,12 +30,12 @@ typedef void (*lnt_log_fn_t)(void *arg, lnt_log_level_t level, const char *line)
 typedef enum lnt_switch { LNT_DEFAULT = 0, LNT_ON = 1, LNT_OFF = 2 } lnt_switch_t;
 
 typedef struct lnt_context_params {
-    size_t          struct_size; /* sizeof(lnt_context_params_t) */
+    size_t struct_size; /* sizeof(lnt_context_params_t) */
     lnt_log_level_t log_level;
-    lnt_log_fn_t    log; /* NULL: stderr or LINNET_LOG_FILE */
-    void           *log_arg;
-    lnt_switch_t    progress_thread; /* default on. Off: work happens inside test, wait and step calls only */
-    const char     *cpus;            /* cores of the progress thread, e.g. "2,4-5"; NULL: not pinned */
+    lnt_log_fn_t log; /* NULL: stderr or LINNET_LOG_FILE */
+    void *log_arg;
+    lnt_switch_t progress_thread; /* default on. Off: work happens inside test, wait and step calls only */
+    const char *cpus;             /* cores of the progress thread, e.g. "2,4-5"; NULL: not pinned */
 } lnt_context_params_t;
 
 /* Creates a context. params may be NULL. Reads LINNET_* variables (docs/config.md): a malformed value is
@@ -47,7 +47,7 @@ LNT_API lnt_status_t lnt_context_create_versioned(const lnt_context_params_t *pa
 LNT_API lnt_status_t lnt_context_destroy(lnt_context_t *context);
 
 /* Run-time version of the library, as major * 10000 + minor * 100 + patch. */
-LNT_API uint32_t    lnt_version(void);
+LNT_API uint32_t lnt_version(void);
 LNT_API const char *lnt_version_string(void);
 /* One line: version, compiler, build type, optional parts. Static. */
 LNT_API const char *lnt_build_info(void);

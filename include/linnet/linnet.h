@@ -14,7 +14,8 @@
  * struct_size = sizeof(struct); a field that is zero means its default. A struct of a newer header is accepted by an
  * older library as long as the fields it does not know are zero, so zero structs before use, also those that are filled
  * by the library; an array of structs has the stride of its first struct_size. Functions return lnt_status_t, negative
- * for errors alone; outputs are last, named *_p, and written on success only. Counts are elements in uint64_t. lnt_last_error() explains a failure.
+ * for errors alone; outputs are last, named *_p, and written on success only. Counts are elements in uint64_t.
+ * lnt_last_error() explains a failure.
  */
 #ifndef LINNET_LINNET_H
 #define LINNET_LINNET_H

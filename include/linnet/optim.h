@@ -25,20 +25,20 @@ typedef struct lnt_group {
     double beta1, beta2; /* default 0.9, 0.999; must lie in [0, 1) */
     double eps;          /* default 1e-8, added outside the root */
     double weight_decay; /* default 0 */
-    bool   non_freeze;   /* this group stays in the f32 lane: plain Adam in all phases. Fixed at creation */
+    bool non_freeze;     /* this group stays in the f32 lane: plain Adam in all phases. Fixed at creation */
 } lnt_group_t;
 
 /* Fills the defaults above. */
 LNT_API void lnt_group_defaults(lnt_group_t *group);
 
 typedef struct lnt_optim_params {
-    size_t             struct_size;
-    const char        *algorithm;
+    size_t struct_size;
+    const char *algorithm;
     /* "key=value,key=value"; names and defaults in docs/optimizers.md and lnt_optim_option_get. An unknown key is
      * LNT_ERR_INVALID_ARG naming the nearest one. NULL: all defaults. */
-    const char        *options;
+    const char *options;
     const lnt_group_t *groups; /* n_groups entries, copied; every tensor's group must exist. NULL: one default group */
-    uint32_t           n_groups;
+    uint32_t n_groups;
 } lnt_optim_params_t;
 
 /* Adds the algorithm's exchange programs to the plan, which must still be open. One optimizer per plan. Local. */
@@ -56,7 +56,8 @@ LNT_API lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, l
 LNT_API lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_group_t *values);
 LNT_API lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_group_t *values_p);
 
-/* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are divided out. */
+/* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are
+ * divided out. */
 LNT_API lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps);
 
 /* lnt_plan_accumulate and lnt_plan_veto of the plan below. */
@@ -65,28 +66,34 @@ LNT_API lnt_status_t lnt_optim_veto(lnt_optim_t *optim);
 
 LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
-/* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO: nothing changed
- * but the skip counters. LNT_ERR_DIVERGED after max_skips skips in a row. LNT_FREEZE_REFUSED: the step is
- * committed, but the freeze that was due is refused, now and after every step until it succeeds; lnt_last_error()->status says
- * why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the communicator failed; a rank that returns such an error has not committed the step. */
+/* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO:
+ * nothing changed but the skip counters. LNT_ERR_DIVERGED after max_skips skips in a row. LNT_FREEZE_REFUSED: the step
+ * is committed, but the freeze that was due is refused, now and after every step until it succeeds;
+ * lnt_last_error()->status says why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the
+ * communicator failed; a rank that returns such an error has not committed the step. */
 LNT_API lnt_status_t lnt_optim_end(lnt_optim_t *optim);
 /* All three at once; grads has one pointer per tensor, NULL entries are zeros. */
 LNT_API lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads);
 
-typedef enum lnt_phase { LNT_PHASE_WARMUP = 0, LNT_PHASE_COMPRESSED = 1, LNT_PHASE_PLAIN = 2, LNT_PHASE_FROZEN = 3 } lnt_phase_t;
+typedef enum lnt_phase {
+    LNT_PHASE_WARMUP = 0,
+    LNT_PHASE_COMPRESSED = 1,
+    LNT_PHASE_PLAIN = 2,
+    LNT_PHASE_FROZEN = 3
+} lnt_phase_t;
 LNT_API const char *lnt_phase_name(lnt_phase_t phase);
 
 typedef struct lnt_optim_info {
-    size_t      struct_size;
-    lnt_phase_t phase;          /* of the next step */
-    uint64_t    step;           /* committed steps */
-    uint64_t    skipped;
-    double      grad_norm;      /* norm of the mean gradient of the last committed step before clipping; 0 if not computed */
-    double      clip_factor;    /* what the last committed step was multiplied by */
-    double      dead_share;     /* of all elements, at the freeze */
-    double      dropped_norm;   /* norm of the residual this rank dropped at the freeze */
-    uint64_t    lane_elems;     /* elements in the f32 lane */
-    uint64_t    memory_bytes;   /* moments, masks, denominators */
+    size_t struct_size;
+    lnt_phase_t phase; /* of the next step */
+    uint64_t step;     /* committed steps */
+    uint64_t skipped;
+    double grad_norm;      /* norm of the mean gradient of the last committed step before clipping; 0 if not computed */
+    double clip_factor;    /* what the last committed step was multiplied by */
+    double dead_share;     /* of all elements, at the freeze */
+    double dropped_norm;   /* norm of the residual this rank dropped at the freeze */
+    uint64_t lane_elems;   /* elements in the f32 lane */
+    uint64_t memory_bytes; /* moments, masks, denominators */
 } lnt_optim_info_t;
 LNT_API lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p);
 
@@ -97,13 +104,14 @@ LNT_API const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, u
 /* 64-bit hash of parameters, moments and counters: equal on all ranks after every step. Local. */
 LNT_API uint64_t lnt_optim_hash(const lnt_optim_t *optim);
 
-/* State. Every rank saves its own blob (little-endian, versioned, checksummed sections; docs/state_format.md): parameters' masters, moments,
- * masks, counters, running beta powers, and the error feedback this rank owns. Idle only. */
+/* State. Every rank saves its own blob (little-endian, versioned, checksummed sections; docs/state_format.md):
+ * parameters' masters, moments, masks, counters, running beta powers, and the error feedback this rank owns. Idle only.
+ */
 LNT_API lnt_status_t lnt_optim_state_size(lnt_optim_t *optim, uint64_t *bytes_p);
 LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t bytes);
-/* Collective: every rank gives the blob it saved. Everything is validated on all ranks, and a vote taken, before anything
- * live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure). Resuming is
- * bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */
+/* Collective: every rank gives the blob it saved. Everything is validated on all ranks, and a vote taken, before
+ * anything live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure).
+ * Resuming is bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */
 LNT_API lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes);
 
 #ifdef __cplusplus

@@ -14,9 +14,10 @@
  *   idle      usage       usage   ->step yes         usage         usage usage  yes          yes
  *   step      usage       usage   usage  usage       yes           yes   ->idle usage        only if the comm failed
  *   failed    every call returns the communicator's error, but `end` commits if all frames came; destroy is legal
- *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) A failure of the communicator leads to failed; every other error
- *   leaves the state as it was, except in `end`, which always leads to idle. LNT_ERR_MISMATCH from commit and check_params is no failure:
- *   mend what differs and call again. State can be saved after a failure (lnt_optim_state_export).
+ *   ("usage" = LNT_ERR_INVALID_USAGE, nothing changes.) A failure of the communicator leads to failed; every other
+ * error leaves the state as it was, except in `end`, which always leads to idle. LNT_ERR_MISMATCH from commit and
+ * check_params is no failure: mend what differs and call again. State can be saved after a failure
+ * (lnt_optim_state_export).
  *
  * Threads: one thread at a time per plan; tensor_ready and veto may be called by any number of threads at once.
  */
@@ -31,11 +32,11 @@ extern "C" {
 #endif
 
 typedef struct lnt_plan_params {
-    size_t   struct_size;
+    size_t struct_size;
     uint64_t bucket_bytes;  /* f32 bytes per bucket; 0: LINNET_BUCKET_BYTES (25 MiB). Never changes results */
     uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB). Never changes results */
     uint32_t max_skips;     /* this many skipped steps in a row give LNT_ERR_DIVERGED; 0: LINNET_MAX_SKIPS (20) */
-    bool     accumulate;    /* reserve an f32 accumulator so that lnt_plan_accumulate can be used */
+    bool accumulate;        /* reserve an f32 accumulator so that lnt_plan_accumulate can be used */
 } lnt_plan_params_t;
 
 /* params may be NULL. Local. */
@@ -43,23 +44,24 @@ LNT_API lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *
 LNT_API lnt_status_t lnt_plan_destroy(lnt_plan_t *plan); /* NULL is legal; optimizers must be gone */
 
 typedef struct lnt_tensor_params {
-    size_t        struct_size;
-    const char   *name;        /* copied; unique in the plan; appears in messages and in saved state */
-    uint64_t      count;       /* elements, 0 is legal */
-    lnt_dtype_t   grad_dtype;  /* f32, bf16 */
-    lnt_dtype_t   param_dtype; /* f32: `param` is the master copy. bf16: `param` is the model copy, the library keeps an f32 master */
-    void         *param;       /* count elements, borrowed until the plan is destroyed, flat in an order equal on all ranks */
+    size_t struct_size;
+    const char *name;        /* copied; unique in the plan; appears in messages and in saved state */
+    uint64_t count;          /* elements, 0 is legal */
+    lnt_dtype_t grad_dtype;  /* f32, bf16 */
+    lnt_dtype_t param_dtype; /* f32: `param` is the master copy. bf16: `param` is the model copy, the library keeps an
+                                f32 master */
+    void *param; /* count elements, borrowed until the plan is destroyed, flat in an order equal on all ranks */
     lnt_memtype_t memtype;
-    uint32_t      group;       /* hyper-parameter group, from 0 */
+    uint32_t group; /* hyper-parameter group, from 0 */
 } lnt_tensor_params_t;
 
 /* *tensor_p receives the number of the tensor, counting from 0. */
 LNT_API lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_params_t *params, uint32_t *tensor_p);
 
 /* Collective. Compares the layout (names, counts, dtypes, groups, programs) on all ranks: a difference is
- * LNT_ERR_MISMATCH on every rank, naming the first tensor that differs and a rank that differs. Builds buckets, graphs and all workspace:
- * nothing is allocated in steps. Then compares a hash of the parameters: LNT_ERR_MISMATCH unless they are equal, see
- * lnt_plan_sync_params. */
+ * LNT_ERR_MISMATCH on every rank, naming the first tensor that differs and a rank that differs. Builds buckets, graphs
+ * and all workspace: nothing is allocated in steps. Then compares a hash of the parameters: LNT_ERR_MISMATCH unless
+ * they are equal, see lnt_plan_sync_params. */
 LNT_API lnt_status_t lnt_plan_commit(lnt_plan_t *plan);
 
 /* Collective, before or after commit: parameters (and masters) of root to all. */
@@ -80,12 +82,12 @@ LNT_API lnt_status_t lnt_plan_tensor_ready(lnt_plan_t *plan, uint32_t tensor, co
 LNT_API lnt_status_t lnt_plan_veto(lnt_plan_t *plan);
 
 typedef struct lnt_plan_memory {
-    size_t   struct_size;
-    uint64_t errors;    /* live error feedback of this rank */
-    uint64_t shadows;   /* shadow error feedback */
-    uint64_t frames;    /* staging and received frames */
-    uint64_t graphs;    /* task graphs */
-    uint64_t other;     /* accumulators, f32 masters */
+    size_t struct_size;
+    uint64_t errors;  /* live error feedback of this rank */
+    uint64_t shadows; /* shadow error feedback */
+    uint64_t frames;  /* staging and received frames */
+    uint64_t graphs;  /* task graphs */
+    uint64_t other;   /* accumulators, f32 masters */
     uint64_t total;
 } lnt_plan_memory_t;
 
@@ -93,7 +95,7 @@ typedef struct lnt_plan_memory {
 LNT_API lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
 
 typedef struct lnt_plan_info {
-    size_t   struct_size;
+    size_t struct_size;
     uint64_t n_elems;
     uint32_t n_tensors, n_buckets, n_programs;
     uint64_t layout_hash; /* of tensors (names, counts, dtypes, groups) and exchange programs */
@@ -103,13 +105,13 @@ typedef struct lnt_plan_info {
 LNT_API lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p);
 
 typedef struct lnt_plan_stats {
-    size_t   struct_size;
-    uint64_t transactions;     /* ended steps, skipped ones included */
+    size_t struct_size;
+    uint64_t transactions; /* ended steps, skipped ones included */
     uint64_t committed;
-    uint64_t skipped;          /* because of non-finite values or vetoes */
+    uint64_t skipped; /* because of non-finite values or vetoes */
     uint64_t skipped_in_a_row;
-    uint64_t exposed_ns;       /* time spent in `end` waiting for peers, this rank */
-    uint64_t commit_ns;        /* time spent in commit passes */
+    uint64_t exposed_ns; /* time spent in `end` waiting for peers, this rank */
+    uint64_t commit_ns;  /* time spent in commit passes */
 } lnt_plan_stats_t;
 LNT_API lnt_status_t lnt_plan_get_stats(lnt_plan_t *plan, lnt_plan_stats_t *stats_p, bool reset);
 

@@ -13,9 +13,10 @@
  * mean over nodes, server error and coding again (Tang et al. 2021, Algorithm 1; docs/architecture.md).
  *
  * Functions are called by the executor on *spans*, pieces of one tensor. A span begins at a block border of the
- * program's grid and is at most LNT_SPAN_MAX elements long. produce_* run on library threads, several at once on different elements, overlapping with
- * the caller; consume runs inside lnt_plan_end on the caller's thread. A function is never called twice at once for the same elements.
- * produce_* must not change anything consume or a later step reads: the step may be skipped.
+ * program's grid and is at most LNT_SPAN_MAX elements long. produce_* run on library threads, several at once on
+ * different elements, overlapping with the caller; consume runs inside lnt_plan_end on the caller's thread. A function
+ * is never called twice at once for the same elements. produce_* must not change anything consume or a later step
+ * reads: the step may be skipped.
  */
 #ifndef LINNET_STAGE_H
 #define LINNET_STAGE_H
@@ -37,9 +38,9 @@ typedef struct lnt_span {
 
 typedef struct lnt_stage {
     size_t struct_size;
-    void  *arg;
-    /* out receives span->count floats. grad points at the span's first gradient element, NULL stands for zeros; it may be `out`
-     * itself (accumulated gradients, f32). NULL function: the gradient, converted to f32. */
+    void *arg;
+    /* out receives span->count floats. grad points at the span's first gradient element, NULL stands for zeros; it may
+     * be `out` itself (accumulated gradients, f32). NULL function: the gradient, converted to f32. */
     void (*produce_local)(void *arg, const lnt_span_t *span, const void *grad, lnt_dtype_t dtype, float *out);
     /* In place. NULL function: the value itself is coded. */
     void (*produce_wire)(void *arg, const lnt_span_t *span, float *value);
@@ -51,34 +52,37 @@ typedef struct lnt_stage {
 } lnt_stage_t;
 
 typedef struct lnt_program_params {
-    size_t             struct_size;
-    const char        *name;   /* copied; part of the layout hash */
+    size_t struct_size;
+    const char *name; /* copied; part of the layout hash */
     lnt_codec_params_t codec;
-    const uint8_t     *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
-    bool               packed; /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones); codecs without scales only */
-    bool               feeds_v; /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
-    bool               unscaled; /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
-    lnt_stage_t        stage;
+    const uint8_t *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
+    bool packed;   /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones);
+                      codecs without scales only */
+    bool feeds_v;  /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
+    bool unscaled; /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
+    lnt_stage_t stage;
 } lnt_program_params_t;
 
 /* Before commit, after all tensors. */
 LNT_API lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *params, uint32_t *program_p);
 
 typedef struct lnt_step_params {
-    size_t   struct_size;
-    uint32_t programs;    /* bit p = program p runs; 0: nothing is exchanged. Programs of one step must not share elements */
-    double   clip;        /* factor on the gradients, 0 means 1 */
-    double   loss_scale;  /* gradients are divided by it, 0 means 1 */
+    size_t struct_size;
+    uint32_t
+        programs; /* bit p = program p runs; 0: nothing is exchanged. Programs of one step must not share elements */
+    double clip;  /* factor on the gradients, 0 means 1 */
+    double loss_scale;    /* gradients are divided by it, 0 means 1 */
     uint32_t micro_steps; /* gradients are divided by it, 0 means 1 */
     uint32_t hyper_hash;  /* of the step's hyper-parameters */
     uint64_t step;        /* committed steps so far; equal on all ranks. Seeds codecs that round by chance */
-} lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in every frame */
+} lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in
+                        every frame */
 
-/* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an open plan removes
- * its programs; a committed plan cannot run steps afterwards. Not in a step, unless the communicator failed: then detaching
- * waits until no function of a stage runs any more. */
+/* One owner of programs per plan: lnt_plan_destroy is refused while it is attached, a second one too. Detaching from an
+ * open plan removes its programs; a committed plan cannot run steps afterwards. Not in a step, unless the communicator
+ * failed: then detaching waits until no function of a stage runs any more. */
 LNT_API lnt_status_t lnt_plan_attach(lnt_plan_t *plan);
-LNT_API void         lnt_plan_detach(lnt_plan_t *plan);
+LNT_API void lnt_plan_detach(lnt_plan_t *plan);
 
 /* Begins a transaction. On a plan with an optimizer, lnt_plan_begin, lnt_plan_end, lnt_plan_set_live and
  * lnt_plan_drop_errors are the optimizer's to call. */
@@ -92,31 +96,32 @@ LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
 LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
                                    float *out);
 
-/* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1, NULL: all.
- * Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
+/* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1,
+ * NULL: all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
 LNT_API lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live);
 
-/* Idle, also after a failure: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of squares of what this rank
- * held. */
+/* Idle, also after a failure: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of
+ * squares of what this rank held. */
 LNT_API lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p);
 
 /* Idle: the error feedback this rank owns, piece by piece, for saving and loading. Index from 0;
  * LNT_ERR_OUT_OF_RANGE ends the list. `data` points into the live errors and may be written. */
 typedef struct lnt_error_extent {
     uint32_t program;
-    bool     server;       /* server error, else worker error */
+    bool server;           /* server error, else worker error */
     uint32_t codec_worker; /* node whose error it is; 0 for the server */
     uint32_t tensor;
     uint64_t offset, count;
-    float   *data;
+    float *data;
 } lnt_error_extent_t;
 LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p);
 
 /* Bytes this rank sends for one step of these programs. After commit. */
-LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p, uint64_t *inter_p);
+LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p,
+                                         uint64_t *inter_p);
 
-/* The number the frames of the next transaction will carry. It counts all collectives of the communicator from its creation and is no part of
- * saved state. */
+/* The number the frames of the next transaction will carry. It counts all collectives of the communicator from its
+ * creation and is no part of saved state. */
 LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
 
 /* What was registered. name is valid until the plan is destroyed. */
@@ -124,14 +129,15 @@ LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor
 /* The f32 master of a tensor: the user's own buffer if its param_dtype is f32. */
 LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
 /* Model copy <- master, for bf16 params; no-op for f32. To be called by consume for the span it changed. A master
- * beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master keeps its value. */
+ * beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master keeps its
+ * value. */
 LNT_API void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count);
 LNT_API lnt_comm_t *lnt_plan_comm(const lnt_plan_t *plan);
 
 /* Everything that allocates through these counts as the library's memory and obeys its fault injection in tests.
  * For stage implementations; name appears in error messages. Memory is zeroed. */
 LNT_API void *lnt_plan_alloc(size_t bytes, const char *name);
-LNT_API void  lnt_plan_free(void *memory);
+LNT_API void lnt_plan_free(void *memory);
 
 #ifdef __cplusplus
 }

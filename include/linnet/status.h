@@ -65,12 +65,12 @@ enum { LNT_ERROR_TEXT_MAX = 384 };
 /* Who, what, where and the cure. -1 stands for "does not apply". */
 typedef struct lnt_error_info {
     lnt_status_t status;
-    int64_t      rank;   /* rank that reports */
-    int64_t      peer;   /* rank that is to blame */
-    int64_t      tensor; /* tensor number in its plan */
-    int64_t      step;   /* transaction number */
-    char         cause[LNT_ERROR_TEXT_MAX];
-    char         cure[LNT_ERROR_TEXT_MAX];
+    int64_t rank;   /* rank that reports */
+    int64_t peer;   /* rank that is to blame */
+    int64_t tensor; /* tensor number in its plan */
+    int64_t step;   /* transaction number */
+    char cause[LNT_ERROR_TEXT_MAX];
+    char cure[LNT_ERROR_TEXT_MAX];
 } lnt_error_info_t;
 
 /* The last error of the calling thread. Never NULL; status LNT_OK when there was none. The record belongs to the

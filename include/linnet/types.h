@@ -20,7 +20,7 @@ typedef enum lnt_dtype {
 } lnt_dtype_t;
 
 /* Bytes of one element; 0 for an unknown type. */
-LNT_API size_t      lnt_dtype_size(lnt_dtype_t dtype);
+LNT_API size_t lnt_dtype_size(lnt_dtype_t dtype);
 LNT_API const char *lnt_dtype_name(lnt_dtype_t dtype);
 
 typedef enum lnt_memtype {
@@ -32,10 +32,10 @@ typedef enum lnt_memtype {
 typedef enum lnt_redop { LNT_MEAN = 0, LNT_SUM = 1 } lnt_redop_t;
 
 typedef struct lnt_context lnt_context_t;
-typedef struct lnt_comm    lnt_comm_t;
-typedef struct lnt_codec   lnt_codec_t;
-typedef struct lnt_plan    lnt_plan_t;
-typedef struct lnt_optim   lnt_optim_t;
+typedef struct lnt_comm lnt_comm_t;
+typedef struct lnt_codec lnt_codec_t;
+typedef struct lnt_plan lnt_plan_t;
+typedef struct lnt_optim lnt_optim_t;
 typedef struct lnt_request lnt_request_t;
 
 #ifdef __cplusplus

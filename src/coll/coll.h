@@ -45,8 +45,9 @@ typedef struct lnt_coll_row {
     lnt_status_t (*init)(
         lnt_coll_t *coll);             /* makes graph and workspace; what it made is released by lnt_coll_destroy */
     void (*prepare)(lnt_coll_t *coll); /* before every run; NULL: nothing */
-    bool (*fits)(const lnt_coll_t *coll); /* coded runs: the result is finite in the dtype; same on all ranks. NULL: always */
-    void (*finish)(lnt_coll_t *coll);  /* writes the output of a run that counts; NULL: there is none */
+    bool (*fits)(
+        const lnt_coll_t *coll); /* coded runs: the result is finite in the dtype; same on all ranks. NULL: always */
+    void (*finish)(lnt_coll_t *coll); /* writes the output of a run that counts; NULL: there is none */
 } lnt_coll_row_t;
 
 struct lnt_coll {
@@ -79,8 +80,8 @@ void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output);
 /* After the job, with its flags. Writes the output and returns LNT_OK, or LNT_SKIPPED_NONFINITE. */
 lnt_status_t lnt_coll_finish(lnt_coll_t *coll, uint8_t flags);
 
-/* Hash and text of everything that must agree between ranks. The map of nodes is not in it: every rank makes it from the
- * same greetings when the communicator is created. */
+/* Hash and text of everything that must agree between ranks. The map of nodes is not in it: every rank makes it from
+ * the same greetings when the communicator is created. */
 uint64_t lnt_coll_hash(lnt_coll_op_t op, const lnt_coll_args_t *args);
 void lnt_coll_describe(lnt_coll_op_t op, const lnt_coll_args_t *args, char *text, size_t size);
 

@@ -1,9 +1,9 @@
 /* The two-phase compressed mean over a hierarchy, for one bucket of one program (docs/architecture.md L3).
  *
  * Phase 0: every rank sends produce_local in f32 to the shard owners of its node; the owner sums in rank order and
- * multiplies by the factor. Phase 1: produce_wire, plus worker error, coded, to the server of each chunk. Phase 2: the server
- * decodes all in node order, times server_factor, plus server error, codes again, sends to the other owners of the shard, and
- * owners hand the received bytes on inside their node. All frames of phase 2 stay until commit or abort.
+ * multiplies by the factor. Phase 1: produce_wire, plus worker error, coded, to the server of each chunk. Phase 2: the
+ * server decodes all in node order, times server_factor, plus server error, codes again, sends to the other owners of
+ * the shard, and owners hand the received bytes on inside their node. All frames of phase 2 stay until commit or abort.
  * One node: no codec (f32), no errors, same factor. The flat form is the map with one rank per node.
  *
  * Errors are double: encode reads the live ones and writes the shadows; commit swaps.
@@ -17,29 +17,30 @@
 
 typedef struct lnt_exchange lnt_exchange_t;
 
-/* Where the local contribution of a tensor lies in this step. `values` NULL: zeros. `accumulated` (f32) is added if not NULL. */
+/* Where the local contribution of a tensor lies in this step. `values` NULL: zeros. `accumulated` (f32) is added if not
+ * NULL. */
 typedef struct lnt_source {
-    const void  *values;
-    lnt_dtype_t  dtype;
+    const void *values;
+    lnt_dtype_t dtype;
     const float *accumulated;
 } lnt_source_t;
 
 typedef struct lnt_exchange_params {
-    const lnt_topo_t    *topo; /* outlives the exchange */
-    uint32_t             rank;
-    const lnt_extent_t  *extents; /* of the bucket, copied */
-    size_t               n_extents;
-    bool                 packed;
-    lnt_codec_t          codec;
-    uint32_t             scale_block;  /* compat: one worker scale per this many elements, a multiple of codec.cfg.block that may exceed
-                                        * chunks and segments; 0: the codec's block. The server grid keeps codec.cfg.block */
-    uint64_t             segment_elems;
-    uint16_t             program;
-    uint32_t             bucket;
-    bool                 feeds_v;
-    bool                 feedback; /* keep errors (if the codec has feedback and there is more than one node) */
-    lnt_stage_t          stage;    /* produce_local, produce_wire; functions may be NULL */
-    const lnt_source_t  *sources;  /* indexed by tensor; read at run time */
+    const lnt_topo_t *topo; /* outlives the exchange */
+    uint32_t rank;
+    const lnt_extent_t *extents; /* of the bucket, copied */
+    size_t n_extents;
+    bool packed;
+    lnt_codec_t codec;
+    uint32_t scale_block; /* compat: one worker scale per this many elements, a multiple of codec.cfg.block that may
+                           * exceed chunks and segments; 0: the codec's block. The server grid keeps codec.cfg.block */
+    uint64_t segment_elems;
+    uint16_t program;
+    uint32_t bucket;
+    bool feeds_v;
+    bool feedback;               /* keep errors (if the codec has feedback and there is more than one node) */
+    lnt_stage_t stage;           /* produce_local, produce_wire; functions may be NULL */
+    const lnt_source_t *sources; /* indexed by tensor; read at run time */
 } lnt_exchange_params_t;
 
 typedef struct lnt_exchange_memory {
@@ -48,16 +49,17 @@ typedef struct lnt_exchange_memory {
 
 lnt_status_t lnt_exchange_create(const lnt_exchange_params_t *params, lnt_exchange_t **exchange_p);
 lnt_status_t lnt_exchange_predict(const lnt_exchange_params_t *params, lnt_exchange_memory_t *memory_p);
-void         lnt_exchange_destroy(lnt_exchange_t *exchange);
+void lnt_exchange_destroy(lnt_exchange_t *exchange);
 
-lnt_graph_t      *lnt_exchange_graph(lnt_exchange_t *exchange);
+lnt_graph_t *lnt_exchange_graph(lnt_exchange_t *exchange);
 const lnt_grid_t *lnt_exchange_grid(const lnt_exchange_t *exchange);
 
-/* What one run is made with. mean: factor = (float)((double)M / n * ...), server_factor = (float)(1.0 / M); sum: 1 and 1.
- * Encode ops get as index an element's place in its tensor, and as seed a hash of step, program, tensor and who codes
- * (node, or server): independent of buckets and segments. Packed pieces count on from the tensor they begin in. */
+/* What one run is made with. mean: factor = (float)((double)M / n * ...), server_factor = (float)(1.0 / M); sum: 1
+ * and 1. Encode ops get as index an element's place in its tensor, and as seed a hash of step, program, tensor and who
+ * codes (node, or server): independent of buckets and segments. Packed pieces count on from the tensor they begin in.
+ */
 typedef struct lnt_exchange_step {
-    float    factor, server_factor;
+    float factor, server_factor;
     uint64_t step; /* equal on all ranks; the number of committed steps, so that a resumed run draws the same numbers */
 } lnt_exchange_step_t;
 
@@ -65,7 +67,7 @@ void lnt_exchange_prepare(lnt_exchange_t *exchange, const lnt_exchange_step_t *s
 
 /* After the job is done: decoded values of positions [pos, pos + count) of the packed vector; pos at a block border,
  * pos + count at a block border or the end. Same bytes on every rank. Also the mask of the grid, or NULL. */
-void           lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out);
+void lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out);
 /* Mask bits of [pos, pos + count), which starts at a block border and lies in one extent; NULL if all are live. */
 const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count);
 
@@ -73,25 +75,28 @@ void lnt_exchange_commit(lnt_exchange_t *exchange); /* shadows become live */
 /* Abort = call nothing. */
 
 /* live: one byte per element of [offset, offset + count) of `tensor`, or NULL = all live. Idle only. */
-lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, uint64_t offset, uint64_t count, const uint8_t *live);
-void         lnt_exchange_drop_errors(lnt_exchange_t *exchange, double *sum_of_squares_p);
+lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, uint64_t offset, uint64_t count,
+                                   const uint8_t *live);
+void lnt_exchange_drop_errors(lnt_exchange_t *exchange, double *sum_of_squares_p);
 
-/* Live errors this rank owns: positions [begin, end) of the packed vector and their values; empty where it owns none. */
+/* Live errors this rank owns: positions [begin, end) of the packed vector and their values; empty where it owns none.
+ */
 typedef struct lnt_owned {
     uint64_t begin, end;
-    float   *values;
+    float *values;
 } lnt_owned_t;
 lnt_owned_t lnt_exchange_worker_error(lnt_exchange_t *exchange);
 lnt_owned_t lnt_exchange_server_error(lnt_exchange_t *exchange);
 
-/* Idle: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may outlive the exchange. */
+/* Idle: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may outlive the
+ * exchange. */
 void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server);
 
 /* Bytes this rank sends for one run, from the layout functions alone. */
 lnt_status_t lnt_exchange_bytes(const lnt_exchange_t *exchange, lnt_bytes_t *bytes_p);
 
-/* Blocks with dead coordinates whose node sum was not zero on some node in the last run: one byte per block of the grid, or NULL when no
- * block has dead coordinates. (Late comers; same on every rank.) */
+/* Blocks with dead coordinates whose node sum was not zero on some node in the last run: one byte per block of the
+ * grid, or NULL when no block has dead coordinates. (Late comers; same on every rank.) */
 const uint8_t *lnt_exchange_active(const lnt_exchange_t *exchange);
 
 #endif

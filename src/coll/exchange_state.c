@@ -29,7 +29,7 @@ static void read_segment(const lnt_exchange_t *exchange, uint32_t i, uint64_t po
             wire->row->has_scales ? payload + sizeof(float) * (piece.block - segment->range.begin) : NULL;
 
         wire->ops.decode(&wire->cfg, scales, codes + piece.code, piece.count, lnt_piece_live(exchange, &piece),
-                          out + (piece.pos - pos));
+                         out + (piece.pos - pos));
     }
 }
 

@@ -1,9 +1,9 @@
 /* A collective as a graph of tasks: built once, re-armed for every run.
  *
- * Kinds: RUN computes (encode, sum, decode...), SEND queues a frame, RECV is complete when its frame has arrived. A task is
- * ready when all it depends on are done; a graph is done when all its tasks are. Frames live in the graph's workspace.
- * The graph says *what*, the executor says when and where: tasks name memory by offset into lnt_space_t, never by
- * raw pointer, so that a space may be device memory later.
+ * Kinds: RUN computes (encode, sum, decode...), SEND queues a frame, RECV is complete when its frame has arrived. A
+ * task is ready when all it depends on are done; a graph is done when all its tasks are. Frames live in the graph's
+ * workspace. The graph says *what*, the executor says when and where: tasks name memory by offset into lnt_space_t,
+ * never by raw pointer, so that a space may be device memory later.
  *
  * Building: begin, add frames and tasks, add edges, finish. No allocation afterwards.
  */
@@ -21,12 +21,12 @@ typedef void (*lnt_task_fn_t)(lnt_graph_t *graph, uint32_t task, uint64_t arg);
 
 typedef struct lnt_task {
     lnt_task_kind_t kind;
-    lnt_task_fn_t   run;   /* RUN */
-    uint64_t        arg;   /* RUN */
-    uint32_t        frame; /* SEND, RECV */
-    uint32_t        peer;  /* SEND: to; RECV: from */
-    uint32_t        n_deps;
-    uint32_t        first_next, n_next; /* into graph->next */
+    lnt_task_fn_t run; /* RUN */
+    uint64_t arg;      /* RUN */
+    uint32_t frame;    /* SEND, RECV */
+    uint32_t peer;     /* SEND: to; RECV: from */
+    uint32_t n_deps;
+    uint32_t first_next, n_next; /* into graph->next */
 } lnt_task_t;
 
 /* A frame buffer: `offset` of its header in the workspace (64-byte aligned). */
@@ -38,30 +38,30 @@ typedef struct lnt_frame {
 /* Memory of a graph: type and base. Only executors and transports dereference. */
 typedef struct lnt_space {
     lnt_memtype_t memtype;
-    uint8_t      *base;
-    uint64_t      bytes;
+    uint8_t *base;
+    uint64_t bytes;
 } lnt_space_t;
 
 struct lnt_graph {
-    void       *owner; /* the exchange or collective that built it */
+    void *owner; /* the exchange or collective that built it */
     lnt_task_t *tasks;
-    uint32_t    n_tasks;
-    uint32_t   *next; /* successor lists */
+    uint32_t n_tasks;
+    uint32_t *next; /* successor lists */
     lnt_frame_t *frames;
-    uint32_t    n_frames;
-    uint64_t   *recv_keys;  /* sorted; see lnt_graph_key */
-    uint32_t   *recv_tasks; /* same order */
-    uint32_t    n_recvs;
+    uint32_t n_frames;
+    uint64_t *recv_keys;  /* sorted; see lnt_graph_key */
+    uint32_t *recv_tasks; /* same order */
+    uint32_t n_recvs;
     lnt_space_t space;
-    uint16_t    program;
-    uint32_t    bucket;
+    uint16_t program;
+    uint32_t bucket;
 
     /* Run state: the executor's from arm to done. */
-    uint32_t   *pending; /* [n_tasks] dependencies left */
-    lnt_send_t *sends;   /* [n_tasks] used by SEND tasks */
-    uint32_t    left;    /* tasks not yet done */
-    uint8_t     flags;   /* OR of the flags of everything that came in or was made */
-    bool        started;
+    uint32_t *pending; /* [n_tasks] dependencies left */
+    lnt_send_t *sends; /* [n_tasks] used by SEND tasks */
+    uint32_t left;     /* tasks not yet done */
+    uint8_t flags;     /* OR of the flags of everything that came in or was made */
+    bool started;
     struct lnt_job *job;
 };
 
@@ -71,20 +71,22 @@ uint64_t lnt_graph_key(uint8_t phase, uint16_t shard, uint16_t chunk, uint32_t s
 /* Builder. Errors stick and are returned by finish. */
 typedef struct lnt_graph_builder lnt_graph_builder_t;
 lnt_status_t lnt_graph_begin(lnt_graph_builder_t **builder_p);
-uint32_t     lnt_graph_add_frame(lnt_graph_builder_t *builder, uint32_t payload_bytes, uint32_t section_bytes);
+uint32_t lnt_graph_add_frame(lnt_graph_builder_t *builder, uint32_t payload_bytes, uint32_t section_bytes);
 /* A frame gets its fixed header fields (all but flags, sequence, hashes) once. */
-void         lnt_graph_set_header(lnt_graph_builder_t *builder, uint32_t frame, const lnt_frame_header_t *header);
-uint32_t     lnt_graph_add_run(lnt_graph_builder_t *builder, lnt_task_fn_t run, uint64_t arg);
-uint32_t     lnt_graph_add_send(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer);
-uint32_t     lnt_graph_add_recv(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer, uint64_t key);
-void         lnt_graph_add_edge(lnt_graph_builder_t *builder, uint32_t before, uint32_t after);
+void lnt_graph_set_header(lnt_graph_builder_t *builder, uint32_t frame, const lnt_frame_header_t *header);
+uint32_t lnt_graph_add_run(lnt_graph_builder_t *builder, lnt_task_fn_t run, uint64_t arg);
+uint32_t lnt_graph_add_send(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer);
+uint32_t lnt_graph_add_recv(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer, uint64_t key);
+void lnt_graph_add_edge(lnt_graph_builder_t *builder, uint32_t before, uint32_t after);
 /* Extra scratch of the owner in the same workspace; returns its offset (64-byte aligned). */
-uint64_t     lnt_graph_add_scratch(lnt_graph_builder_t *builder, uint64_t bytes);
-/* Frees the builder in any case. With graph NULL nothing is built: *bytes_p (may be NULL) receives workspace and graph bytes, exactly
- * what finish would allocate. */
-typedef struct lnt_graph_bytes { uint64_t workspace, graph; } lnt_graph_bytes_t;
+uint64_t lnt_graph_add_scratch(lnt_graph_builder_t *builder, uint64_t bytes);
+/* Frees the builder in any case. With graph NULL nothing is built: *bytes_p (may be NULL) receives workspace and graph
+ * bytes, exactly what finish would allocate. */
+typedef struct lnt_graph_bytes {
+    uint64_t workspace, graph;
+} lnt_graph_bytes_t;
 lnt_status_t lnt_graph_finish(lnt_graph_builder_t *builder, lnt_graph_t *graph, lnt_graph_bytes_t *bytes_p);
-void         lnt_graph_release(lnt_graph_t *graph);
+void lnt_graph_release(lnt_graph_t *graph);
 
 static inline lnt_frame_header_t *lnt_graph_header(const lnt_graph_t *graph, uint32_t frame)
 {

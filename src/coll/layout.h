@@ -18,19 +18,21 @@ typedef struct lnt_extent {
 } lnt_extent_t;
 
 typedef struct lnt_grid {
-    uint32_t            block;
-    bool                packed;  /* blocks run over extent borders */
-    size_t              n_extents;
+    uint32_t block;
+    bool packed; /* blocks run over extent borders */
+    size_t n_extents;
     const lnt_extent_t *extents; /* owned by the grid */
-    const uint64_t     *pos;     /* [n_extents + 1] first position of every extent */
-    const uint64_t     *first;   /* [n_extents + 1] number of the first block that begins in every extent (not packed) */
-    uint64_t            n_blocks;
-    uint64_t            n_elems;
+    const uint64_t *pos;         /* [n_extents + 1] first position of every extent */
+    const uint64_t *first; /* [n_extents + 1] number of the first block that begins in every extent (not packed) */
+    uint64_t n_blocks;
+    uint64_t n_elems;
 } lnt_grid_t;
 
-/* Copies extents; those with count 0 are kept. An extent that does not start at a block border of its tensor is a bug of the caller (assert) unless packed. */
-lnt_status_t lnt_grid_init(lnt_grid_t *grid, const lnt_extent_t *extents, size_t n_extents, uint32_t block, bool packed);
-void         lnt_grid_release(lnt_grid_t *grid);
+/* Copies extents; those with count 0 are kept. An extent that does not start at a block border of its tensor is a bug
+ * of the caller (assert) unless packed. */
+lnt_status_t lnt_grid_init(lnt_grid_t *grid, const lnt_extent_t *extents, size_t n_extents, uint32_t block,
+                           bool packed);
+void lnt_grid_release(lnt_grid_t *grid);
 
 /* First position of block k; lnt_grid_pos(grid, n_blocks) = n_elems. O(log extents). */
 uint64_t lnt_grid_pos(const lnt_grid_t *grid, uint64_t block);
@@ -49,7 +51,7 @@ lnt_range_t lnt_layout_part(const lnt_grid_t *grid, lnt_range_t range, uint32_t 
 
 /* L4: the segment of `range` that starts at block `begin`: as many blocks as fit into segment_elems, at least one. */
 lnt_range_t lnt_layout_segment(const lnt_grid_t *grid, lnt_range_t range, uint64_t begin, uint64_t segment_elems);
-uint32_t    lnt_layout_n_segments(const lnt_grid_t *grid, lnt_range_t range, uint64_t segment_elems);
+uint32_t lnt_layout_n_segments(const lnt_grid_t *grid, lnt_range_t range, uint64_t segment_elems);
 
 /* Largest contiguous run inside one extent: the run of `range` that starts at position pos. For packed grids a run ends
  * at extent and block borders. */
@@ -72,18 +74,20 @@ uint64_t lnt_layout_mask_offset(const lnt_grid_t *grid, uint64_t block);
 
 /* Bytes of one frame: header, payload, activity section (one bit per block of the range that has dead coordinates;
  * n_dead_blocks of them). */
-uint64_t lnt_layout_frame_bytes(const lnt_codec_t *codec, const lnt_grid_t *grid, lnt_range_t range, uint64_t n_dead_blocks);
+uint64_t lnt_layout_frame_bytes(const lnt_codec_t *codec, const lnt_grid_t *grid, lnt_range_t range,
+                                uint64_t n_dead_blocks);
 
-/* L7: bytes every rank sends for one exchange: inside nodes, between nodes. dead_block[k] != 0: block k has dead coordinates;
- * NULL: none. */
+/* L7: bytes every rank sends for one exchange: inside nodes, between nodes. dead_block[k] != 0: block k has dead
+ * coordinates; NULL: none. */
 typedef struct lnt_bytes {
     uint64_t intra, inter;
 } lnt_bytes_t;
 lnt_status_t lnt_layout_exchange_bytes(const lnt_grid_t *grid, const lnt_topo_t *topo, const lnt_codec_t *codec,
-                                       uint64_t segment_elems, const uint8_t *dead_block, uint32_t rank, lnt_bytes_t *bytes_p);
+                                       uint64_t segment_elems, const uint8_t *dead_block, uint32_t rank,
+                                       lnt_bytes_t *bytes_p);
 
-/* Buckets: extents of the plan cut greedily at borders of `block`-blocks so that a bucket holds at most bucket_elems, unless one block
- * does. Calls emit for each bucket with its extents. counts[t] is the length of tensor t. */
+/* Buckets: extents of the plan cut greedily at borders of `block`-blocks so that a bucket holds at most bucket_elems,
+ * unless one block does. Calls emit for each bucket with its extents. counts[t] is the length of tensor t. */
 typedef lnt_status_t (*lnt_bucket_fn_t)(void *arg, const lnt_extent_t *extents, size_t n_extents);
 lnt_status_t lnt_layout_buckets(const uint64_t *counts, uint32_t n_tensors, uint32_t block, uint64_t bucket_elems,
                                 lnt_bucket_fn_t emit, void *arg);

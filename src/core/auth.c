@@ -13,7 +13,8 @@ lnt_status_t lnt_auth_load(const lnt_auth_ops_t **ops_p)
     void *symbol = lnt_module_symbol("liblinnet_auth.so", "lnt_auth_ops", why, sizeof(why));
 
     if (symbol == NULL) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "install libsodium and rebuild, or unset LINNET_SECRET and stay on loopback",
+        return lnt_error(LNT_ERR_UNSUPPORTED,
+                         "install libsodium and rebuild, or unset LINNET_SECRET and stay on loopback",
                          "a secret is set, but the authentication module cannot be loaded: %s", why);
     }
     memcpy(&get, &symbol, sizeof(get)); /* ISO C has no cast from object to function pointers */

@@ -1,4 +1,5 @@
-/* Authentication of the bootstrap: a keyed hash from libsodium, loaded on need so that the library does not depend on it. */
+/* Authentication of the bootstrap: a keyed hash from libsodium, loaded on need so that the library does not depend on
+ * it. */
 #ifndef LNT_CORE_AUTH_H
 #define LNT_CORE_AUTH_H
 

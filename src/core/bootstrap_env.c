@@ -33,8 +33,8 @@ static lnt_status_t env_number(const char *name, uint64_t max, uint32_t *value_p
     }
     value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || value > max) {
-        return lnt_error(LNT_ERR_CONFIG, "give a plain decimal number", "%s=%s is not a number from 0 to %llu", name, text,
-                         (unsigned long long)max);
+        return lnt_error(LNT_ERR_CONFIG, "give a plain decimal number", "%s=%s is not a number from 0 to %llu", name,
+                         text, (unsigned long long)max);
     }
     *value_p = (uint32_t)value;
     return LNT_OK;
@@ -121,7 +121,11 @@ lnt_status_t lnt_bootstrap_env(lnt_context_t *context, lnt_bootstrap_t *bootstra
     if (status < 0) {
         return status;
     }
-    *bootstrap = (lnt_bootstrap_t){.struct_size = sizeof(*bootstrap), .rank = params.rank, .n_ranks = params.n_ranks,
-                                   .allgather = store_gather, .arg = store, .destroy = store_destroy};
+    *bootstrap = (lnt_bootstrap_t){.struct_size = sizeof(*bootstrap),
+                                   .rank = params.rank,
+                                   .n_ranks = params.n_ranks,
+                                   .allgather = store_gather,
+                                   .arg = store,
+                                   .destroy = store_destroy};
     return LNT_OK;
 }

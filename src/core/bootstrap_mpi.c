@@ -34,12 +34,17 @@ lnt_status_t lnt_bootstrap_mpi(MPI_Comm mpi_comm, lnt_bootstrap_t *bootstrap)
         return LNT_ERR_NO_MEMORY;
     }
     arg->comm = mpi_comm;
-    *bootstrap = (lnt_bootstrap_t){.struct_size = sizeof(*bootstrap), .rank = (uint32_t)rank, .n_ranks = (uint32_t)n_ranks,
-                                   .allgather = mpi_gather, .arg = arg, .destroy = free};
+    *bootstrap = (lnt_bootstrap_t){.struct_size = sizeof(*bootstrap),
+                                   .rank = (uint32_t)rank,
+                                   .n_ranks = (uint32_t)n_ranks,
+                                   .allgather = mpi_gather,
+                                   .arg = arg,
+                                   .destroy = free};
     return LNT_OK;
 }
 
-lnt_status_t lnt_comm_create_mpi(lnt_context_t *context, MPI_Comm mpi_comm, const lnt_comm_params_t *params, lnt_comm_t **comm_p)
+lnt_status_t lnt_comm_create_mpi(lnt_context_t *context, MPI_Comm mpi_comm, const lnt_comm_params_t *params,
+                                 lnt_comm_t **comm_p)
 {
     lnt_comm_params_t own = {.struct_size = sizeof(own)};
     lnt_bootstrap_t bootstrap;

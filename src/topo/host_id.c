@@ -1,6 +1,6 @@
-/* Identity of the host. Two processes get the same text exactly when they can share abstract sockets and memory: same running
- * kernel, same UTS name, same network and IPC namespace. So containers and test rigs that play several hosts on one
- * machine are told apart, and ranks in one container are not. */
+/* Identity of the host. Two processes get the same text exactly when they can share abstract sockets and memory: same
+ * running kernel, same UTS name, same network and IPC namespace. So containers and test rigs that play several hosts on
+ * one machine are told apart, and ranks in one container are not. */
 #include "topo.h"
 
 #include <stdio.h>
@@ -46,8 +46,8 @@ lnt_status_t lnt_topo_host_id(char *text, size_t size)
     read_namespace("/proc/self/ns/ipc", ipc, sizeof(ipc));
     n = snprintf(text, size, "%s/%s/%s/%s", boot, uts.nodename, net, ipc);
     if (n < 0 || (size_t)n >= size) {
-        return lnt_error(LNT_ERR_OUT_OF_RANGE, "give a larger buffer", "host identity needs %d bytes, buffer has %zu", n + 1,
-                         size);
+        return lnt_error(LNT_ERR_OUT_OF_RANGE, "give a larger buffer", "host identity needs %d bytes, buffer has %zu",
+                         n + 1, size);
     }
     return LNT_OK;
 }

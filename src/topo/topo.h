@@ -7,18 +7,18 @@
 #include <linnet/types.h>
 
 typedef struct lnt_topo {
-    uint32_t  n_ranks;
-    uint32_t  n_nodes;     /* M */
-    uint32_t  n_shards;    /* S: smallest local size over nodes */
-    uint32_t *node_of;     /* [n_ranks] */
-    uint32_t *local_of;    /* [n_ranks] */
-    uint32_t *node_begin;  /* [n_nodes + 1]: ranks of node a are ranks[node_begin[a] .. node_begin[a + 1]) */
-    uint32_t *ranks;       /* [n_ranks] by node, ascending inside a node */
+    uint32_t n_ranks;
+    uint32_t n_nodes;     /* M */
+    uint32_t n_shards;    /* S: smallest local size over nodes */
+    uint32_t *node_of;    /* [n_ranks] */
+    uint32_t *local_of;   /* [n_ranks] */
+    uint32_t *node_begin; /* [n_nodes + 1]: ranks of node a are ranks[node_begin[a] .. node_begin[a + 1]) */
+    uint32_t *ranks;      /* [n_ranks] by node, ascending inside a node */
 } lnt_topo_t;
 
 /* labels[r] are equal for ranks of the same node. n_ranks >= 1. */
 lnt_status_t lnt_topo_create(const uint64_t *labels, uint32_t n_ranks, lnt_topo_t **topo_p);
-void         lnt_topo_destroy(lnt_topo_t *topo);
+void lnt_topo_destroy(lnt_topo_t *topo);
 
 /* Rank that owns shard d (< n_shards) on node a. */
 static inline uint32_t lnt_topo_owner(const lnt_topo_t *topo, uint32_t node, uint32_t shard)

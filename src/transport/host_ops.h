@@ -9,7 +9,8 @@ typedef struct lnt_host_ops {
     void *(*calloc)(size_t n, size_t size, const char *name);
     void (*free)(void *memory);
     lnt_status_t (*error)(lnt_status_t status, const char *cure, const char *format, ...) LNT_PRINTF(3, 4);
-    void (*log)(lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, const char *format, ...) LNT_PRINTF(4, 5);
+    void (*log)(lnt_logger_t *logger, lnt_log_level_t level, lnt_subsys_t subsys, const char *format, ...)
+        LNT_PRINTF(4, 5);
     uint64_t (*now_ns)(void);
     uint64_t (*pacer_take)(lnt_pacer_t *pacer, uint64_t want);
 } lnt_host_ops_t;

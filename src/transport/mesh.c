@@ -44,7 +44,7 @@ static void on_link(lnt_mesh_t *mesh, lnt_mesh_link_t *link, uint32_t events)
 static void handle(lnt_mesh_t *mesh, const struct epoll_event *event)
 {
     lnt_watch_t what = (lnt_watch_t)(event->data.u64 >> 32);
-    uint32_t    index = (uint32_t)event->data.u64;
+    uint32_t index = (uint32_t)event->data.u64;
 
     /* An earlier event of the same batch may have closed what this one is about: every handler copes with that. */
     switch (what) {
@@ -69,7 +69,7 @@ static void handle(lnt_mesh_t *mesh, const struct epoll_event *event)
 int lnt_mesh_poll(lnt_mesh_t *mesh, int timeout_ms)
 {
     struct epoll_event events[16];
-    int                n = epoll_wait(mesh->epoll, events, (int)(sizeof(events) / sizeof(events[0])), timeout_ms);
+    int n = epoll_wait(mesh->epoll, events, (int)(sizeof(events) / sizeof(events[0])), timeout_ms);
 
     for (int i = 0; i < n; i++) {
         handle(mesh, &events[i]);
@@ -134,7 +134,7 @@ static void say_goodbye(lnt_mesh_t *mesh)
 static void linger(lnt_mesh_t *mesh, uint32_t linger_ms)
 {
     const int nap_ms = 2; /* an acknowledgement is no event */
-    uint64_t  deadline = lnt_now_ns() + linger_ms * UINT64_C(1000000);
+    uint64_t deadline = lnt_now_ns() + linger_ms * UINT64_C(1000000);
 
     say_goodbye(mesh);
     while (!all_delivered(mesh) && (lnt_now_ns() < deadline)) {

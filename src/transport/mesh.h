@@ -19,17 +19,17 @@ typedef struct lnt_mesh lnt_mesh_t;
 typedef struct lnt_peer_id {
     uint32_t magic, library_version;
     uint32_t rank, n_ranks;
-    uint64_t cookie;         /* random per process: equal = same process */
-    uint64_t host_hash;      /* of lnt_topo_host_id */
-    uint64_t node_label;     /* hash of the node override, or of the host */
-    uint64_t settings_hash;  /* of what must agree: timeout class, transports... */
-    uint64_t mesh_token;     /* random per rank and communicator: who connects must know it */
+    uint64_t cookie;        /* random per process: equal = same process */
+    uint64_t host_hash;     /* of lnt_topo_host_id */
+    uint64_t node_label;    /* hash of the node override, or of the host */
+    uint64_t settings_hash; /* of what must agree: timeout class, transports... */
+    uint64_t mesh_token;    /* random per rank and communicator: who connects must know it */
     uint32_t pid;
-    uint32_t transports;     /* bit per row of the transport table that is usable here */
-    char     unix_name[64];  /* abstract socket, without the leading 0 */
-    uint8_t  address[28];    /* sockaddr_in or sockaddr_in6 of the TCP listener */
+    uint32_t transports; /* bit per row of the transport table that is usable here */
+    char unix_name[64];  /* abstract socket, without the leading 0 */
+    uint8_t address[28]; /* sockaddr_in or sockaddr_in6 of the TCP listener */
     uint32_t address_bytes;
-    char     host[64];
+    char host[64];
 } lnt_peer_id_t;
 
 /* Opens listeners and fills the reachability fields of *me. interface: LINNET_SOCKET_IFNAME or NULL. need_tcp may be
@@ -46,7 +46,8 @@ enum { LNT_MESH_SETUP_BYTES = 4096, LNT_MESH_SETUP_FDS = 4 };
 typedef struct lnt_mesh_setup {
     void *arg;
     lnt_status_t (*out)(void *arg, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p);
-    lnt_status_t (*in)(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds, size_t n_fds); /* takes the fds */
+    lnt_status_t (*in)(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds,
+                       size_t n_fds); /* takes the fds */
 } lnt_mesh_setup_t;
 lnt_status_t lnt_mesh_exchange(lnt_mesh_t *mesh, const lnt_mesh_setup_t *setup, uint32_t timeout_ms);
 
@@ -64,7 +65,8 @@ bool lnt_mesh_progress(lnt_mesh_t *mesh);
 /* This rank found a failure: flood it and report it through the callback (unless another record came first). */
 void lnt_mesh_fail(lnt_mesh_t *mesh, const lnt_error_info_t *record);
 
-/* Tell the peers for whom this rank waits (-1: for nobody), so that a time-out blames the right rank. Only sends when it changes. */
+/* Tell the peers for whom this rank waits (-1: for nobody), so that a time-out blames the right rank. Only sends when
+ * it changes. */
 void lnt_mesh_set_waiting(lnt_mesh_t *mesh, int64_t peer, const char *what);
 /* Did that peer say goodbye, or is it lost? Then no message comes from it any more. */
 bool lnt_mesh_has_left(const lnt_mesh_t *mesh, uint32_t peer);

@@ -31,8 +31,9 @@ static void tune_tcp(int fd)
 {
     static const struct {
         int level, option, value;
-    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 4},  {IPPROTO_TCP, TCP_KEEPINTVL, 2},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 3}, {IPPROTO_TCP, TCP_NODELAY, 1}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 10000}};
+    } options[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 4},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, 2}, {IPPROTO_TCP, TCP_KEEPCNT, 3},
+                   {IPPROTO_TCP, TCP_NODELAY, 1},   {IPPROTO_TCP, TCP_USER_TIMEOUT, 10000}};
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         (void)setsockopt(fd, options[i].level, options[i].option, &options[i].value, sizeof(options[i].value));
@@ -43,7 +44,7 @@ static void tune_tcp(int fd)
 static void watch_process(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct ucred owner;
-    socklen_t    bytes = sizeof(owner);
+    socklen_t bytes = sizeof(owner);
 
     if (!link->local || (getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0) || (owner.pid <= 0) ||
         (owner.pid == getpid())) {
@@ -111,8 +112,8 @@ static void redial_later(lnt_mesh_link_t *link)
 socklen_t lnt_mesh_peer_address(const lnt_mesh_t *mesh, const lnt_mesh_link_t *link, struct sockaddr_storage *address)
 {
     const lnt_peer_id_t *peer = &mesh->peers[link->peer];
-    struct sockaddr_un   local = {.sun_family = AF_UNIX};
-    size_t               length = strnlen(peer->unix_name, sizeof(peer->unix_name));
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    size_t length = strnlen(peer->unix_name, sizeof(peer->unix_name));
 
     memset(address, 0, sizeof(*address));
     if (!link->local) {
@@ -136,10 +137,11 @@ static void dial_failed(lnt_mesh_t *mesh, lnt_mesh_link_t *link, int error)
 static void dial(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     struct sockaddr_storage address;
-    socklen_t               bytes = lnt_mesh_peer_address(mesh, link, &address);
+    socklen_t bytes = lnt_mesh_peer_address(mesh, link, &address);
 
     if (bytes == 0) {
-        lnt_mesh_link_lost(mesh, link, "it sits on another host and has no network address (see LINNET_SOCKET_IFNAME there)");
+        lnt_mesh_link_lost(mesh, link,
+                           "it sits on another host and has no network address (see LINNET_SOCKET_IFNAME there)");
         return;
     }
     link->fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -161,7 +163,7 @@ static void dial(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 
 void lnt_mesh_on_dialed(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
-    int       error = 0;
+    int error = 0;
     socklen_t bytes = sizeof(error);
 
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
@@ -192,7 +194,7 @@ static bool read_hello(int fd, lnt_hello_t *hello, size_t *have_p, bool *over_p)
 void lnt_mesh_on_greeting(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     lnt_hello_t hello = {0};
-    bool        over;
+    bool over;
 
     memcpy(&hello, link->in, link->in_have);
     if (read_hello(link->fd, &hello, &link->in_have, &over)) {
@@ -253,7 +255,7 @@ static void accept_failed(lnt_mesh_t *mesh, int error)
 void lnt_mesh_on_listener(lnt_mesh_t *mesh, uint32_t index)
 {
     for (uint32_t n = 0; n < LNT_MESH_GUESTS; n++) {
-        int      fd = accept4(mesh->listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(mesh->listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         uint32_t place;
 
         if (fd < 0) {
@@ -278,8 +280,8 @@ static bool hello_fits(const lnt_mesh_t *mesh, const lnt_hello_t *hello)
 void lnt_mesh_on_guest(lnt_mesh_t *mesh, uint32_t index)
 {
     lnt_guest_t *guest = &mesh->guests[index];
-    lnt_mesh_link_t  *link;
-    bool         over;
+    lnt_mesh_link_t *link;
+    bool over;
 
     if (guest->fd < 0) {
         return;
@@ -381,7 +383,7 @@ static void tick(lnt_mesh_t *mesh)
 static void connect_all(lnt_mesh_t *mesh, uint32_t timeout_ms)
 {
     const int tick_ms = 20;
-    uint64_t  deadline = lnt_now_ns() + timeout_ms * ns_per_ms;
+    uint64_t deadline = lnt_now_ns() + timeout_ms * ns_per_ms;
 
     for (tick(mesh); !mesh->failed && !all_up(mesh); tick(mesh)) {
         if (lnt_now_ns() >= deadline) {
@@ -397,8 +399,7 @@ lnt_status_t lnt_mesh_connect(lnt_mesh_t *mesh, const lnt_peer_id_t *peers, uint
     LNT_CHECK_ARG((mesh != NULL) && (peers != NULL) && (mesh->links == NULL));
     LNT_TRY(make_links(mesh, peers));
     for (uint32_t i = 0; i < LNT_MESH_LISTENERS; i++) {
-        if ((mesh->listeners[i] >= 0) &&
-            !lnt_mesh_watch(mesh, mesh->listeners[i], EPOLLIN, LNT_WATCH_LISTENER, i)) {
+        if ((mesh->listeners[i] >= 0) && !lnt_mesh_watch(mesh, mesh->listeners[i], EPOLLIN, LNT_WATCH_LISTENER, i)) {
             return lnt_error(LNT_ERR_SYSTEM, NULL, "control mesh: epoll_ctl failed: %s", strerror(errno));
         }
     }

@@ -18,7 +18,7 @@ static bool can_tell(const lnt_mesh_link_t *link)
 
 void lnt_mesh_tell_failure(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
-    lnt_msg_header_t  header = {.kind = LNT_MSG_FAILURE, .bytes = sizeof(lnt_msg_failure_t)};
+    lnt_msg_header_t header = {.kind = LNT_MSG_FAILURE, .bytes = sizeof(lnt_msg_failure_t)};
     lnt_msg_failure_t body = {.rank = mesh->record.rank,
                               .peer = mesh->record.peer,
                               .tensor = mesh->record.tensor,
@@ -64,7 +64,7 @@ void lnt_mesh_on_failure(lnt_mesh_t *mesh, lnt_mesh_failed_fn_t failed, void *ar
 void lnt_mesh_on_failure_message(lnt_mesh_t *mesh, const void *body)
 {
     lnt_msg_failure_t message;
-    lnt_error_info_t  record;
+    lnt_error_info_t record;
 
     memcpy(&message, body, sizeof(message));
     message.cause[LNT_ERROR_TEXT_MAX - 1] = '\0';
@@ -89,11 +89,11 @@ lnt_status_t lnt_mesh_report(const lnt_mesh_t *mesh)
 void lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why)
 {
     const lnt_peer_id_t *peer = &mesh->peers[link->peer];
-    lnt_error_info_t     record;
+    lnt_error_info_t record;
 
     lnt_error_fill(&record, LNT_ERR_PEER_LOST, "look for the end of that rank's log; then rebuild the communicator",
-                   "rank %u (host %.*s, pid %u) is lost: %s", link->peer, (int)sizeof(peer->host), peer->host, peer->pid,
-                   why);
+                   "rank %u (host %.*s, pid %u) is lost: %s", link->peer, (int)sizeof(peer->host), peer->host,
+                   peer->pid, why);
     record.rank = mesh->me.rank;
     record.peer = link->peer;
     lnt_mesh_link_close(link);
@@ -103,12 +103,13 @@ void lnt_mesh_link_lost(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const char *why
 }
 
 /* "3, 5, 6 and 12 more" */
-static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_mesh_link_t *link), char *text, size_t size)
+static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_mesh_link_t *link), char *text,
+                            size_t size)
 {
     const uint32_t most = 8;
-    int64_t        first = -1;
-    uint32_t       n = 0;
-    size_t         used = 0;
+    int64_t first = -1;
+    uint32_t n = 0;
+    size_t used = 0;
 
     for (uint32_t i = 0; i < mesh->n_links; i++) {
         if ((i == mesh->me.rank) || !missing(&mesh->links[i])) {
@@ -125,10 +126,11 @@ static int64_t name_missing(const lnt_mesh_t *mesh, bool (*missing)(const lnt_me
     return first;
 }
 
-void lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_mesh_link_t *link), uint32_t timeout_ms)
+void lnt_mesh_fail_timeout(lnt_mesh_t *mesh, const char *doing, bool (*missing)(const lnt_mesh_link_t *link),
+                           uint32_t timeout_ms)
 {
-    char             ranks[160] = "";
-    int64_t          first = name_missing(mesh, missing, ranks, sizeof(ranks));
+    char ranks[160] = "";
+    int64_t first = name_missing(mesh, missing, ranks, sizeof(ranks));
     lnt_error_info_t record;
 
     lnt_error_fill(&record, LNT_ERR_TIMED_OUT,
@@ -189,7 +191,7 @@ int64_t lnt_mesh_culprit(const lnt_mesh_t *mesh, int64_t first)
 void lnt_mesh_abort(lnt_mesh_t *mesh, const char *reason)
 {
     const uint64_t one = 1;
-    uint32_t       idle = 0;
+    uint32_t idle = 0;
 
     if (!atomic_compare_exchange_strong(&mesh->abort_state, &idle, 1)) {
         return; /* somebody else was first */
@@ -201,7 +203,7 @@ void lnt_mesh_abort(lnt_mesh_t *mesh, const char *reason)
 
 void lnt_mesh_on_event(lnt_mesh_t *mesh)
 {
-    uint64_t         count;
+    uint64_t count;
     lnt_error_info_t record;
 
     (void)!read(mesh->event, &count, sizeof(count));

@@ -72,7 +72,8 @@ void lnt_mesh_link_queue_bytes(lnt_mesh_link_t *link, const void *bytes, size_t 
     link->out_end += count;
 }
 
-bool lnt_mesh_link_queue(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body, const int *fds)
+bool lnt_mesh_link_queue(lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body,
+                         const int *fds)
 {
     lnt_msg_header_t framed = *header;
 
@@ -102,12 +103,12 @@ static ssize_t send_some(lnt_mesh_link_t *link)
 {
     union {
         struct cmsghdr align;
-        char           bytes[CMSG_SPACE(sizeof(link->out_fds))];
+        char bytes[CMSG_SPACE(sizeof(link->out_fds))];
     } control = {0};
-    struct iovec    piece = {.iov_base = link->out + link->out_begin, .iov_len = link->out_end - link->out_begin};
-    struct msghdr   message = {.msg_iov = &piece, .msg_iovlen = 1};
+    struct iovec piece = {.iov_base = link->out + link->out_begin, .iov_len = link->out_end - link->out_begin};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
     struct cmsghdr *attached;
-    ssize_t         sent;
+    ssize_t sent;
 
     if ((link->n_out_fds > 0) && (link->out_begin < link->out_fds_at)) {
         piece.iov_len = link->out_fds_at - link->out_begin;
@@ -178,9 +179,9 @@ static ssize_t receive_some(lnt_mesh_link_t *link, size_t want)
 {
     union {
         struct cmsghdr align;
-        char           bytes[CMSG_SPACE(sizeof(link->in_fds))];
+        char bytes[CMSG_SPACE(sizeof(link->in_fds))];
     } control;
-    struct iovec  piece = {.iov_base = link->in + link->in_have, .iov_len = want};
+    struct iovec piece = {.iov_base = link->in + link->in_have, .iov_len = want};
     struct msghdr message = {
         .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
     ssize_t got;
@@ -197,7 +198,7 @@ static ssize_t receive_some(lnt_mesh_link_t *link, size_t want)
 
 typedef struct msg_rule {
     size_t least, most; /* bytes of the body */
-    bool   held;        /* waits for the caller's round */
+    bool held;          /* waits for the caller's round */
 } msg_rule_t;
 
 static const msg_rule_t rules[LNT_MSG_KINDS] = {
@@ -273,7 +274,7 @@ static void read_failed(lnt_mesh_t *mesh, lnt_mesh_link_t *link, ssize_t got)
 void lnt_mesh_link_read(lnt_mesh_t *mesh, lnt_mesh_link_t *link)
 {
     while ((link->state == LNT_LINK_UP) && !link->held) {
-        bool   sane;
+        bool sane;
         size_t missing = bytes_missing(link, &sane);
 
         if (!sane) {

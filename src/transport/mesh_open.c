@@ -59,8 +59,8 @@ static lnt_status_t listen_on(int family, const void *address, socklen_t bytes, 
 static lnt_status_t listen_unix(lnt_mesh_t *mesh)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t           name = 0;
-    int                length;
+    uint64_t name = 0;
+    int length;
 
     LNT_TRY(random_u64(&name));
     length = snprintf(mesh->me.unix_name, sizeof(mesh->me.unix_name), "linnet.%u.%016llx", mesh->me.pid,
@@ -90,7 +90,7 @@ static bool is_ipv6_link_local(const struct sockaddr *address)
 static int rank_address(const struct ifaddrs *entry, const char *interface)
 {
     static const char *const virtual_prefixes[] = {"docker", "br-", "virbr", "veth", "cni", "flannel", NULL};
-    int                      score;
+    int score;
 
     if ((entry->ifa_addr == NULL) || ((entry->ifa_flags & IFF_UP) == 0) || is_ipv6_link_local(entry->ifa_addr)) {
         return 0;
@@ -101,14 +101,16 @@ static int rank_address(const struct ifaddrs *entry, const char *interface)
     if ((interface != NULL) && (strcmp(entry->ifa_name, interface) != 0)) {
         return 0;
     }
-    score = ((entry->ifa_flags & IFF_LOOPBACK) != 0) ? 1 : name_starts_with_any(entry->ifa_name, virtual_prefixes) ? 3 : 5;
+    score = ((entry->ifa_flags & IFF_LOOPBACK) != 0)                  ? 1
+            : name_starts_with_any(entry->ifa_name, virtual_prefixes) ? 3
+                                                                      : 5;
     return score + (entry->ifa_addr->sa_family == AF_INET);
 }
 
 static const struct ifaddrs *choose_address(const struct ifaddrs *list, const char *interface)
 {
     const struct ifaddrs *best = NULL;
-    int                   best_score = 0;
+    int best_score = 0;
 
     for (; list != NULL; list = list->ifa_next) {
         int score = rank_address(list, interface);
@@ -123,7 +125,7 @@ static const struct ifaddrs *choose_address(const struct ifaddrs *list, const ch
 
 static lnt_status_t no_such_interface(const struct ifaddrs *list, const char *interface)
 {
-    char   names[256] = "";
+    char names[256] = "";
     size_t used = 0;
 
     for (; (list != NULL) && (used < sizeof(names)); list = list->ifa_next) {
@@ -153,9 +155,9 @@ static lnt_status_t listen_tcp_at(lnt_mesh_t *mesh, const struct sockaddr *chose
 
 static lnt_status_t listen_tcp(lnt_mesh_t *mesh, const char *interface)
 {
-    struct ifaddrs       *list;
+    struct ifaddrs *list;
     const struct ifaddrs *chosen;
-    lnt_status_t          status = LNT_OK;
+    lnt_status_t status = LNT_OK;
 
     if (getifaddrs(&list) != 0) {
         return refused("listing network interfaces");
@@ -198,7 +200,7 @@ static void mesh_init(lnt_mesh_t *mesh, const lnt_peer_id_t *me)
 
 lnt_status_t lnt_mesh_open(lnt_peer_id_t *me, const char *interface, lnt_mesh_t **mesh_p)
 {
-    lnt_mesh_t  *mesh;
+    lnt_mesh_t *mesh;
     lnt_status_t status;
 
     LNT_CHECK_ARG((me != NULL) && (mesh_p != NULL) && (me->rank < me->n_ranks));

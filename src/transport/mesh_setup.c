@@ -12,8 +12,8 @@
 
 typedef struct mesh_round {
     lnt_msg_kind_t kind;
-    const char    *doing;
-    void          *arg;
+    const char *doing;
+    void *arg;
     void (*got)(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body);
 } mesh_round_t;
 
@@ -78,7 +78,7 @@ static lnt_status_t run_round(lnt_mesh_t *mesh, const mesh_round_t *round, uint3
 {
     const uint64_t ns_per_ms = 1000 * 1000;
     const uint64_t nap_ms = 100; /* events end it at once; the bound is for the deadline */
-    uint64_t       deadline = lnt_now_ns() + timeout_ms * ns_per_ms;
+    uint64_t deadline = lnt_now_ns() + timeout_ms * ns_per_ms;
 
     while (!mesh->failed && !round_done(mesh, round)) {
         uint64_t now = lnt_now_ns(), left_ms;
@@ -97,8 +97,8 @@ static lnt_status_t run_round(lnt_mesh_t *mesh, const mesh_round_t *round, uint3
 
 typedef struct exchange_state {
     const lnt_mesh_setup_t *setup;
-    lnt_status_t            status; /* first error of this rank or told by a peer */
-    lnt_error_info_t        error;
+    lnt_status_t status; /* first error of this rank or told by a peer */
+    lnt_error_info_t error;
 } exchange_state_t;
 
 static void keep_error(exchange_state_t *state, lnt_status_t status)
@@ -109,15 +109,16 @@ static void keep_error(exchange_state_t *state, lnt_status_t status)
     }
 }
 
-static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body)
+static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header,
+                      const void *body)
 {
     exchange_state_t *state = arg;
-    size_t            n_fds = link->n_in_fds;
+    size_t n_fds = link->n_in_fds;
 
     (void)mesh;
     if (header->refused) {
-        keep_error(state, lnt_error(LNT_ERR_TRANSPORT, "see that rank's log", "rank %u failed in set-up: %.*s", link->peer,
-                                    (int)header->bytes, (const char *)body));
+        keep_error(state, lnt_error(LNT_ERR_TRANSPORT, "see that rank's log", "rank %u failed in set-up: %.*s",
+                                    link->peer, (int)header->bytes, (const char *)body));
         return;
     }
     link->n_in_fds = 0; /* they are the callback's now */
@@ -126,15 +127,15 @@ static void got_setup(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const 
 
 static void send_setup(lnt_mesh_t *mesh, lnt_mesh_link_t *link, exchange_state_t *state)
 {
-    unsigned char    body[LNT_MESH_SETUP_BYTES];
-    int              fds[LNT_MESH_SETUP_FDS] = {-1, -1, -1, -1};
-    size_t           bytes = 0, n_fds = 0;
+    unsigned char body[LNT_MESH_SETUP_BYTES];
+    int fds[LNT_MESH_SETUP_FDS] = {-1, -1, -1, -1};
+    size_t bytes = 0, n_fds = 0;
     lnt_msg_header_t header = {.kind = LNT_MSG_SETUP};
-    lnt_status_t     status = state->setup->out(state->setup->arg, link->peer, body, &bytes, fds, &n_fds);
+    lnt_status_t status = state->setup->out(state->setup->arg, link->peer, body, &bytes, fds, &n_fds);
 
     if ((status >= 0) && ((bytes > sizeof(body)) || (n_fds > LNT_MESH_SETUP_FDS))) {
-        status = lnt_error(LNT_ERR_INTERNAL, NULL, "a set-up message of %zu bytes and %zu descriptors is too large", bytes,
-                           n_fds);
+        status = lnt_error(LNT_ERR_INTERNAL, NULL, "a set-up message of %zu bytes and %zu descriptors is too large",
+                           bytes, n_fds);
     }
     if (status < 0) {
         keep_error(state, status);
@@ -150,7 +151,8 @@ static void send_setup(lnt_mesh_t *mesh, lnt_mesh_link_t *link, exchange_state_t
 lnt_status_t lnt_mesh_exchange(lnt_mesh_t *mesh, const lnt_mesh_setup_t *setup, uint32_t timeout_ms)
 {
     exchange_state_t state = {.setup = setup, .status = LNT_OK};
-    mesh_round_t     round = {.kind = LNT_MSG_SETUP, .doing = "exchanging set-up messages", .arg = &state, .got = got_setup};
+    mesh_round_t round = {
+        .kind = LNT_MSG_SETUP, .doing = "exchanging set-up messages", .arg = &state, .got = got_setup};
 
     LNT_CHECK_ARG((mesh != NULL) && (setup != NULL) && (mesh->links != NULL));
     begin_round(mesh);
@@ -166,13 +168,14 @@ lnt_status_t lnt_mesh_exchange(lnt_mesh_t *mesh, const lnt_mesh_setup_t *setup, 
 /* Vote. */
 
 typedef struct vote_state {
-    int64_t        objector; /* smallest rank that passed an error, -1: none */
+    int64_t objector; /* smallest rank that passed an error, -1: none */
     lnt_msg_vote_t objection;
 } vote_state_t;
 
-static void got_vote(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header, const void *body)
+static void got_vote(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const lnt_msg_header_t *header,
+                     const void *body)
 {
-    vote_state_t  *state = arg;
+    vote_state_t *state = arg;
     lnt_msg_vote_t vote;
 
     (void)mesh;
@@ -190,7 +193,7 @@ static void got_vote(void *arg, lnt_mesh_t *mesh, lnt_mesh_link_t *link, const l
 static void send_votes(lnt_mesh_t *mesh, lnt_status_t mine, const lnt_error_info_t *error)
 {
     lnt_msg_header_t header = {.kind = LNT_MSG_VOTE, .bytes = sizeof(lnt_msg_vote_t)};
-    lnt_msg_vote_t   vote = {.status = (int32_t)mine};
+    lnt_msg_vote_t vote = {.status = (int32_t)mine};
 
     if (mine < 0) {
         memcpy(vote.cause, error->cause, sizeof(vote.cause));
@@ -205,10 +208,10 @@ static void send_votes(lnt_mesh_t *mesh, lnt_status_t mine, const lnt_error_info
 
 lnt_status_t lnt_mesh_vote(lnt_mesh_t *mesh, lnt_status_t mine, uint32_t timeout_ms)
 {
-    vote_state_t     state = {.objector = -1};
-    mesh_round_t     round = {.kind = LNT_MSG_VOTE, .doing = "agreeing on the set-up", .arg = &state, .got = got_vote};
+    vote_state_t state = {.objector = -1};
+    mesh_round_t round = {.kind = LNT_MSG_VOTE, .doing = "agreeing on the set-up", .arg = &state, .got = got_vote};
     lnt_error_info_t own = *lnt_last_error();
-    lnt_status_t     status;
+    lnt_status_t status;
 
     LNT_CHECK_ARG((mesh != NULL) && (mesh->links != NULL));
     begin_round(mesh);

@@ -22,10 +22,10 @@ _Static_assert(sizeof(pacer_shared_t) <= LNT_PACER_BYTES, "the room that callers
 
 struct lnt_pacer {
     pacer_shared_t *shared;
-    double          ticks_per_byte;
-    uint64_t        burst_bytes, burst_ticks;
-    uint64_t        least_grant;
-    bool            refused; /* somebody of this rank got less than asked for */
+    double ticks_per_byte;
+    uint64_t burst_bytes, burst_ticks;
+    uint64_t least_grant;
+    bool refused; /* somebody of this rank got less than asked for */
 };
 
 lnt_status_t lnt_pacer_create(double gbps, uint64_t burst_bytes, void *shared, lnt_pacer_t **pacer_p)

@@ -26,19 +26,19 @@ typedef struct lnt_ring {
 
 typedef struct lnt_ring_writer {
     lnt_ring_t *ring;
-    uint64_t    capacity; /* a power of two */
-    uint64_t    head, seen_tail;
+    uint64_t capacity; /* a power of two */
+    uint64_t head, seen_tail;
 } lnt_ring_writer_t;
 
 typedef struct lnt_ring_reader {
     lnt_ring_t *ring;
-    uint64_t    capacity;
-    uint64_t    tail, seen_head;
+    uint64_t capacity;
+    uint64_t tail, seen_head;
 } lnt_ring_reader_t;
 
 /* Smallest power of two >= bytes, within the limits of a ring. */
 uint64_t lnt_ring_capacity(uint64_t bytes);
-size_t   lnt_ring_footprint(uint64_t capacity);
+size_t lnt_ring_footprint(uint64_t capacity);
 
 void lnt_ring_writer_init(lnt_ring_writer_t *writer, lnt_ring_t *ring, uint64_t capacity);
 void lnt_ring_reader_init(lnt_ring_reader_t *reader, lnt_ring_t *ring, uint64_t capacity);

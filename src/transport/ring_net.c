@@ -16,7 +16,7 @@
 typedef struct ring_offer {
     uint32_t magic, memory_bytes;
     uint64_t capacity;
-    uint8_t  memory[LNT_RING_BLOB_BYTES];
+    uint8_t memory[LNT_RING_BLOB_BYTES];
 } ring_offer_t;
 
 static const uint32_t offer_magic = 0x31474e52; /* "RNG1" */
@@ -39,7 +39,8 @@ static void lane_init(lnt_transport_t *transport, uint32_t index, uint32_t peer)
     lane->inter = transport->params.is_inter[peer] != 0;
     lane->bell = -1;
     lane->queue_end = &lane->queue;
-    lnt_ring_reader_init(&lane->in, (lnt_ring_t *)((unsigned char *)transport->area.base + ring_offset(transport, index)),
+    lnt_ring_reader_init(&lane->in,
+                         (lnt_ring_t *)((unsigned char *)transport->area.base + ring_offset(transport, index)),
                          transport->capacity);
 }
 
@@ -70,7 +71,7 @@ lnt_status_t lnt_ring_net_open(const lnt_transport_params_t *params, const lnt_r
                                lnt_transport_t **transport_p)
 {
     lnt_transport_t *transport;
-    lnt_status_t     status = LNT_ERR_NO_MEMORY;
+    lnt_status_t status = LNT_ERR_NO_MEMORY;
 
     transport = lnt_calloc(1, sizeof(*transport), "ring transport");
     if (transport == NULL) {
@@ -106,10 +107,10 @@ err_free:
 lnt_status_t lnt_ring_net_offer(lnt_transport_t *transport, uint32_t peer, void *buffer, size_t *bytes_p, int *fds,
                                 size_t *n_fds_p)
 {
-    uint32_t     lane = transport->lane_of[peer];
+    uint32_t lane = transport->lane_of[peer];
     ring_offer_t offer = {.magic = offer_magic, .capacity = transport->capacity};
-    size_t       bytes = 0;
-    int          fd = -1;
+    size_t bytes = 0;
+    int fd = -1;
 
     LNT_TRY(transport->memory->show(&transport->area, ring_offset(transport, lane), offer.memory, &bytes, &fd));
     offer.memory_bytes = (uint32_t)bytes;
@@ -137,7 +138,7 @@ static void close_fds(const int *fds, size_t n_fds)
 lnt_status_t lnt_ring_net_accept(lnt_transport_t *transport, uint32_t peer, const void *buffer, size_t bytes,
                                  const int *fds, size_t n_fds)
 {
-    lnt_lane_t  *lane = &transport->lanes[transport->lane_of[peer]];
+    lnt_lane_t *lane = &transport->lanes[transport->lane_of[peer]];
     ring_offer_t offer = {0};
     lnt_status_t status;
 

@@ -21,15 +21,15 @@ enum { LNT_RING_PAGE_BYTES = 4096, LNT_RING_PIECE_BYTES = 64 * 1024, LNT_RING_BL
 /* One peer's view of an area: the control page and the ring that leads there. */
 typedef struct lnt_ring_view {
     lnt_ring_page_t *page;
-    lnt_ring_t      *ring;
-    void            *mapping; /* the memory table's own */
-    size_t           mapping_bytes;
+    lnt_ring_t *ring;
+    void *mapping; /* the memory table's own */
+    size_t mapping_bytes;
 } lnt_ring_view_t;
 
 typedef struct lnt_ring_area {
-    void  *base;
+    void *base;
     size_t bytes;
-    int    fd; /* memfd, or -1 */
+    int fd; /* memfd, or -1 */
 } lnt_ring_area_t;
 
 typedef struct lnt_ring_memory {
@@ -48,31 +48,31 @@ typedef enum lnt_lane_stage { LNT_LANE_HEADER, LNT_LANE_LOCATE, LNT_LANE_BODY } 
 /* Traffic with one peer, both ways. */
 typedef struct lnt_lane {
     uint32_t peer;
-    bool     inter;   /* count and pace as traffic between nodes */
-    bool     up;      /* the peer's side is attached */
-    bool     broken;
-    int      bell;    /* the peer's doorbell, or -1 */
+    bool inter; /* count and pace as traffic between nodes */
+    bool up;    /* the peer's side is attached */
+    bool broken;
+    int bell; /* the peer's doorbell, or -1 */
     /* out */
-    lnt_send_t       *queue, **queue_end;
+    lnt_send_t *queue, **queue_end;
     lnt_ring_writer_t out;
-    lnt_ring_view_t   view;
+    lnt_ring_view_t view;
     /* in */
-    lnt_ring_reader_t  in;
-    lnt_lane_stage_t   stage;
+    lnt_ring_reader_t in;
+    lnt_lane_stage_t stage;
     lnt_frame_header_t header;
-    unsigned char     *body;
-    uint64_t           have; /* bytes of the header or body so far */
+    unsigned char *body;
+    uint64_t have; /* bytes of the header or body so far */
 } lnt_lane_t;
 
 struct lnt_transport {
-    lnt_transport_params_t   params;
+    lnt_transport_params_t params;
     const lnt_ring_memory_t *memory;
-    lnt_ring_area_t          area;
-    lnt_ring_page_t         *page;
-    uint64_t                 capacity; /* of every ring of this rank's area */
-    lnt_lane_t              *lanes;
-    uint32_t                 n_lanes;
-    uint32_t                *lane_of; /* [n_ranks], n_lanes where there is none */
+    lnt_ring_area_t area;
+    lnt_ring_page_t *page;
+    uint64_t capacity; /* of every ring of this rank's area */
+    lnt_lane_t *lanes;
+    uint32_t n_lanes;
+    uint32_t *lane_of; /* [n_ranks], n_lanes where there is none */
 };
 
 /* Functions for the rows. */
@@ -86,7 +86,7 @@ void lnt_ring_net_send(lnt_transport_t *transport, lnt_send_t *send);
 bool lnt_ring_net_progress(lnt_transport_t *transport);
 bool lnt_ring_net_arm(lnt_transport_t *transport);
 void lnt_ring_net_disarm(lnt_transport_t *transport);
-int  lnt_ring_net_event_fd(lnt_transport_t *transport);
+int lnt_ring_net_event_fd(lnt_transport_t *transport);
 void lnt_ring_net_close(lnt_transport_t *transport);
 
 /* What the rows have in common: everything behind the opening. */

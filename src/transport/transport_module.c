@@ -1,4 +1,5 @@
-/* The ucx row: forwards to liblinnet_ucx.so, which is loaded when ucx is chosen, or when somebody asks whether it is usable.
+/* The ucx row: forwards to liblinnet_ucx.so, which is loaded when ucx is chosen, or when somebody asks whether it is
+ * usable.
  *
  * A module instead of a link dependency, because loading libucp has side effects (it installs signal handlers) that a
  * program which never leaves its host should not get, and because it need not be installed.
@@ -11,9 +12,9 @@
 #include "host_ops.h"
 #include "transport_rows.h"
 
-static pthread_once_t             module_once = PTHREAD_ONCE_INIT;
+static pthread_once_t module_once = PTHREAD_ONCE_INIT;
 static const lnt_transport_ops_t *module_ops; /* NULL: not there, module_why says why */
-static char                       module_why[256];
+static char module_why[256];
 
 static void load_module(void)
 {

@@ -16,7 +16,7 @@ static const lnt_host_ops_t *host_ops; /* set once when the module is loaded; co
 /* ---- records ---- */
 
 typedef struct slab {
-    struct slab   *next;
+    struct slab *next;
     lnt_ucx_note_t notes[SLAB_RECORDS];
     lnt_ucx_post_t posts[SLAB_RECORDS];
 } slab_t;
@@ -86,8 +86,8 @@ static void on_endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 
 static lnt_status_t ucx_error(const lnt_ucx_t *ucx, const char *what, ucs_status_t status)
 {
-    return ucx->host->error(LNT_ERR_TRANSPORT, "see UCX_LOG_LEVEL=info, UCX_TLS and LINNET_NET_DEVICES", "UCX: %s: %s", what,
-                            ucs_status_string(status));
+    return ucx->host->error(LNT_ERR_TRANSPORT, "see UCX_LOG_LEVEL=info, UCX_TLS and LINNET_NET_DEVICES", "UCX: %s: %s",
+                            what, ucs_status_string(status));
 }
 
 /* ---- opening ---- */
@@ -102,8 +102,9 @@ static bool has_rdma(void)
     return any;
 }
 
-/* With peer error handling UCX refuses its own shared memory, and we have ours: keep to the network. Over TCP a rendezvous pulls the
- * frame in pieces, each after a round trip, and reaches half of a 1 Gbit/s wire: send eagerly there. What the user set stays. */
+/* With peer error handling UCX refuses its own shared memory, and we have ours: keep to the network. Over TCP a
+ * rendezvous pulls the frame in pieces, each after a round trip, and reaches half of a 1 Gbit/s wire: send eagerly
+ * there. What the user set stays. */
 static void modify_config(const lnt_ucx_t *ucx, ucp_config_t *config)
 {
     if (getenv("UCX_RNDV_THRESH") == NULL && !has_rdma()) {
@@ -120,7 +121,8 @@ static void modify_config(const lnt_ucx_t *ucx, ucp_config_t *config)
 static lnt_status_t open_context(lnt_ucx_t *ucx)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
-                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, .estimated_num_eps = ucx->params.n_ranks};
+                           .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                           .estimated_num_eps = ucx->params.n_ranks};
     ucp_config_t *config;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
 
@@ -137,10 +139,12 @@ static lnt_status_t open_worker(lnt_ucx_t *ucx)
 {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = LNT_UCX_AM_ID, .flags = UCP_AM_FLAG_PERSISTENT_DATA, .cb = lnt_ucx_on_message, .arg = ucx};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                      .id = LNT_UCX_AM_ID,
+                                      .flags = UCP_AM_FLAG_PERSISTENT_DATA,
+                                      .cb = lnt_ucx_on_message,
+                                      .arg = ucx};
     ucs_status_t status = ucp_worker_create(ucx->context, &params, &ucx->worker);
 
     if (status != UCS_OK) {
@@ -186,7 +190,8 @@ static lnt_status_t ucx_open(const lnt_transport_params_t *params, lnt_transport
     return LNT_OK;
 }
 
-static lnt_status_t ucx_offer(lnt_transport_t *transport, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p)
+static lnt_status_t ucx_offer(lnt_transport_t *transport, uint32_t peer, void *buffer, size_t *bytes_p, int *fds,
+                              size_t *n_fds_p)
 {
     lnt_ucx_t *ucx = (lnt_ucx_t *)(void *)transport;
 
@@ -219,20 +224,23 @@ static void log_endpoint(const lnt_ucx_t *ucx, const lnt_ucx_peer_t *peer)
     free(text);
 }
 
-static lnt_status_t ucx_accept(lnt_transport_t *transport, uint32_t rank, const void *buffer, size_t bytes, const int *fds,
-                               size_t n_fds)
+static lnt_status_t ucx_accept(lnt_transport_t *transport, uint32_t rank, const void *buffer, size_t bytes,
+                               const int *fds, size_t n_fds)
 {
     lnt_ucx_t *ucx = (lnt_ucx_t *)(void *)transport;
     lnt_ucx_peer_t *peer = &ucx->peers[rank];
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .address = buffer, .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler.cb = on_endpoint_error, .err_handler.arg = peer};
+                              .address = buffer,
+                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                              .err_handler.cb = on_endpoint_error,
+                              .err_handler.arg = peer};
     ucs_status_t status;
 
     (void)fds;
     if (bytes == 0 || n_fds != 0) {
-        return ucx->host->error(LNT_ERR_CORRUPT, "use one library version on all ranks", "rank %u sent no UCX address", rank);
+        return ucx->host->error(LNT_ERR_CORRUPT, "use one library version on all ranks", "rank %u sent no UCX address",
+                                rank);
     }
     status = ucp_ep_create(ucx->worker, &params, &peer->ep);
     if (status != UCS_OK) {
@@ -359,9 +367,19 @@ LNT_API const lnt_transport_ops_t *lnt_ucx_transport_ops(const lnt_host_ops_t *h
 
 const lnt_transport_ops_t *lnt_ucx_transport_ops(const lnt_host_ops_t *host)
 {
-    static const lnt_transport_ops_t ops = {.name = "ucx", .doc = "UCX active messages between hosts", .usable = ucx_usable,
-        .reachable = ucx_reachable, .open = ucx_open, .offer = ucx_offer, .accept = ucx_accept, .send = lnt_ucx_send,
-        .progress = ucx_progress, .arm = ucx_arm, .disarm = ucx_disarm, .event_fd = ucx_event_fd, .close = ucx_close};
+    static const lnt_transport_ops_t ops = {.name = "ucx",
+                                            .doc = "UCX active messages between hosts",
+                                            .usable = ucx_usable,
+                                            .reachable = ucx_reachable,
+                                            .open = ucx_open,
+                                            .offer = ucx_offer,
+                                            .accept = ucx_accept,
+                                            .send = lnt_ucx_send,
+                                            .progress = ucx_progress,
+                                            .arm = ucx_arm,
+                                            .disarm = ucx_disarm,
+                                            .event_fd = ucx_event_fd,
+                                            .close = ucx_close};
     const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {

@@ -1,8 +1,9 @@
 /* Internals of the UCX module (liblinnet_ucx.so): active messages over UCP with peer error handling.
  *
  * One UCP context and worker per communicator. A frame is one active message: its header travels as the message's
- * header behind the sender's rank, its body as the data. UCX keeps data that comes early (persistent data or a rendezvous descriptor);
- * we keep a note of it per peer and ask the sink again, so that order and back pressure are those of every transport.
+ * header behind the sender's rank, its body as the data. UCX keeps data that comes early (persistent data or a
+ * rendezvous descriptor); we keep a note of it per peer and ask the sink again, so that order and back pressure are
+ * those of every transport.
  */
 #ifndef LNT_TRANSPORT_UCX_H
 #define LNT_TRANSPORT_UCX_H
@@ -15,8 +16,8 @@ typedef struct lnt_ucx lnt_ucx_t;
 
 /* Header of the active message. */
 typedef struct lnt_ucx_header {
-    uint32_t           magic;
-    uint32_t           sender;
+    uint32_t magic;
+    uint32_t sender;
     lnt_frame_header_t frame;
 } lnt_ucx_header_t;
 
@@ -26,49 +27,49 @@ enum { LNT_UCX_AM_ID = 7 };
 /* A frame that came and has not been delivered. */
 typedef struct lnt_ucx_note {
     struct lnt_ucx_note *next;
-    lnt_ucx_t           *ucx;
-    lnt_frame_header_t   header;
-    uint32_t             peer;
-    void                *data; /* persistent data, or rendezvous descriptor; NULL for an empty body */
-    void                *body; /* where it goes, once located */
-    size_t               bytes;
-    bool                 rendezvous;
-    ucs_status_ptr_t     request; /* of a rendezvous receive in flight */
+    lnt_ucx_t *ucx;
+    lnt_frame_header_t header;
+    uint32_t peer;
+    void *data; /* persistent data, or rendezvous descriptor; NULL for an empty body */
+    void *body; /* where it goes, once located */
+    size_t bytes;
+    bool rendezvous;
+    ucs_status_ptr_t request; /* of a rendezvous receive in flight */
 } lnt_ucx_note_t;
 
 /* A send in flight. */
 typedef struct lnt_ucx_post {
     struct lnt_ucx_post *next;
-    lnt_ucx_t           *ucx;
-    lnt_send_t          *send;
-    lnt_ucx_header_t     header;
+    lnt_ucx_t *ucx;
+    lnt_send_t *send;
+    lnt_ucx_header_t header;
 } lnt_ucx_post_t;
 
 typedef struct lnt_ucx_peer {
-    lnt_ucx_t      *ucx;
-    uint32_t        rank;
-    ucp_ep_h        ep;
-    bool            broken;
-    bool            wired; /* its first frame was flushed: the connection is complete */
-    lnt_ucx_note_t *first, *last; /* undelivered, in order */
-    lnt_send_t     *queue, *queue_last; /* waiting for the pacer, in order */
+    lnt_ucx_t *ucx;
+    uint32_t rank;
+    ucp_ep_h ep;
+    bool broken;
+    bool wired;                     /* its first frame was flushed: the connection is complete */
+    lnt_ucx_note_t *first, *last;   /* undelivered, in order */
+    lnt_send_t *queue, *queue_last; /* waiting for the pacer, in order */
 } lnt_ucx_peer_t;
 
 struct lnt_ucx {
     const lnt_host_ops_t *host;
     lnt_transport_params_t params;
-    ucp_context_h   context;
-    ucp_worker_h    worker;
-    ucp_address_t  *address;
-    size_t          address_bytes;
-    int             event_fd;
-    bool            any_broken;
-    bool            moved; /* a callback did something since the last look */
-    uint32_t        in_flight; /* sends and rendezvous receives */
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_address_t *address;
+    size_t address_bytes;
+    int event_fd;
+    bool any_broken;
+    bool moved;         /* a callback did something since the last look */
+    uint32_t in_flight; /* sends and rendezvous receives */
     lnt_ucx_peer_t *peers;
     lnt_ucx_note_t *free_notes;
     lnt_ucx_post_t *free_posts;
-    void           *slabs; /* linked list of what notes and posts were carved from */
+    void *slabs; /* linked list of what notes and posts were carved from */
 };
 
 /* ucx_recv.c */
@@ -84,7 +85,7 @@ bool lnt_ucx_push(lnt_ucx_t *ucx);
 /* ucx.c: records are taken from slabs that only grow. NULL when memory is out (the peer is then broken). */
 lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx);
 lnt_ucx_post_t *lnt_ucx_take_post(lnt_ucx_t *ucx);
-void            lnt_ucx_break(lnt_ucx_t *ucx, uint32_t peer, const char *why);
+void lnt_ucx_break(lnt_ucx_t *ucx, uint32_t peer, const char *why);
 
 static inline void lnt_ucx_give_note(lnt_ucx_t *ucx, lnt_ucx_note_t *note)
 {

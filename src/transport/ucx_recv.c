@@ -27,7 +27,11 @@ ucs_status_t lnt_ucx_on_message(void *arg, const void *header, size_t header_byt
         lnt_ucx_break(ucx, head.sender, note == NULL ? "out of memory" : "a frame that is not well formed");
         return UCS_OK;
     }
-    *note = (lnt_ucx_note_t){.ucx = ucx, .header = head.frame, .peer = head.sender, .data = keep ? data : NULL, .bytes = bytes,
+    *note = (lnt_ucx_note_t){.ucx = ucx,
+                             .header = head.frame,
+                             .peer = head.sender,
+                             .data = keep ? data : NULL,
+                             .bytes = bytes,
                              .rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0};
     if (peer->last != NULL) {
         peer->last->next = note;
@@ -69,7 +73,8 @@ static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *a
 static void fetch(lnt_ucx_t *ucx, lnt_ucx_note_t *note)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.recv_am = on_fetched, .user_data = note};
+                                 .cb.recv_am = on_fetched,
+                                 .user_data = note};
     ucs_status_ptr_t request;
 
     if (!note->rendezvous) {

@@ -17,11 +17,12 @@ static void on_done(void *request, ucs_status_t status, void *arg)
 static ucp_request_param_t params_of(lnt_ucx_post_t *post)
 {
     return (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb.send = on_done, .user_data = post};
+                                 .cb.send = on_done,
+                                 .user_data = post};
 }
 
-/* UCX sends the first messages while it still sets up the connection, and (1.13) ends the process when the peer dies in the
- * middle of that. So the first frame counts as sent only when it is flushed: then creation has it behind it. */
+/* UCX sends the first messages while it still sets up the connection, and (1.13) ends the process when the peer dies in
+ * the middle of that. So the first frame counts as sent only when it is flushed: then creation has it behind it. */
 static bool flush_first(lnt_ucx_post_t *post)
 {
     lnt_ucx_peer_t *peer = &post->ucx->peers[post->send->peer];

@@ -8,11 +8,11 @@ START_TEST(bandwidths)
 {
     const struct {
         perf_op_t op;
-        uint32_t  n;
-        double    factor;
-    } rows[] = {{PERF_ALLREDUCE, 2, 1},        {PERF_ALLREDUCE, 4, 1.5},        {PERF_ALLREDUCE, 8, 1.75},
-                {PERF_REDUCE_SCATTER, 2, 0.5}, {PERF_REDUCE_SCATTER, 4, 0.75},  {PERF_ALLGATHER, 4, 0.75},
-                {PERF_ALLGATHER, 8, 0.875},    {PERF_BROADCAST, 2, 1},          {PERF_BROADCAST, 8, 1},
+        uint32_t n;
+        double factor;
+    } rows[] = {{PERF_ALLREDUCE, 2, 1},        {PERF_ALLREDUCE, 4, 1.5},       {PERF_ALLREDUCE, 8, 1.75},
+                {PERF_REDUCE_SCATTER, 2, 0.5}, {PERF_REDUCE_SCATTER, 4, 0.75}, {PERF_ALLGATHER, 4, 0.75},
+                {PERF_ALLGATHER, 8, 0.875},    {PERF_BROADCAST, 2, 1},         {PERF_BROADCAST, 8, 1},
                 {PERF_ALLREDUCE, 1, 0}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

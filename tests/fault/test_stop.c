@@ -6,7 +6,8 @@
 #include "../swap_job.h"
 #include "../testing.h"
 
-/* The time-out is long beside what a loaded machine takes from a rank that is not the sleeper, and short beside TOO_LONG. */
+/* The time-out is long beside what a loaded machine takes from a rank that is not the sleeper, and short beside
+ * TOO_LONG. */
 enum { DEADLINE_MS = 60000, TIMEOUT_MS = 2000, MOMENT_MS = 600, TOO_LONG_MS = 4000 };
 enum { N_RANKS = 4, FLAG_STANDING = 0, FLAG_ROUNDS = 1 };
 
@@ -117,8 +118,8 @@ static void run_plan(stop_plan_t plan)
 
 START_TEST(stopped_for_a_moment)
 {
-    run_plan(
-        (stop_plan_t){.timeout_ms = TIMEOUT_MS, .still_ms = MOMENT_MS, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){
+        .timeout_ms = TIMEOUT_MS, .still_ms = MOMENT_MS, .stopped = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 
@@ -140,10 +141,8 @@ END_TEST
 
 START_TEST(busy_for_too_long)
 {
-    run_plan((stop_plan_t){.timeout_ms = TIMEOUT_MS,
-                           .still_ms = TOO_LONG_MS,
-                           .fatal = true,
-                           .thread = (_i == 0) ? LNT_ON : LNT_OFF});
+    run_plan((stop_plan_t){
+        .timeout_ms = TIMEOUT_MS, .still_ms = TOO_LONG_MS, .fatal = true, .thread = (_i == 0) ? LNT_ON : LNT_OFF});
 }
 END_TEST
 

@@ -52,7 +52,8 @@ static float input(const shared_t *shared, uint32_t rank, int call, uint32_t i)
 {
     const uint64_t source = shared->equal_inputs ? shared->nodes[rank] : rank;
     double fixed = (double)(test_mix(shared->seed + i) >> 11) * 0x1p-53 - 0.5;
-    double own = (double)(test_mix(shared->seed ^ test_mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
+    double own =
+        (double)(test_mix(shared->seed ^ test_mix((uint64_t)call << 40 | source << 20 | i)) >> 11) * 0x1p-53 - 0.5;
 
     return (float)ldexp(fixed + own, -(int)(i % 7));
 }
@@ -110,8 +111,8 @@ static void feedback(const shared_t *shared, double *e)
 }
 
 /* Rank 0, after everybody has written: one call's account. The bound is that of C1: every element passes some ten f32
- * operations on its way (sums inside a node, the factor, b + e, the difference from what was coded, mean, server error),
- * each off by 2^-24 of values of the size of the sums: 6e-7. */
+ * operations on its way (sums inside a node, the factor, b + e, the difference from what was coded, mean, server
+ * error), each off by 2^-24 of values of the size of the sums: 6e-7. */
 static int audit(shared_t *shared)
 {
     double after[N], left[N], mean[N], difference[N];

@@ -123,7 +123,8 @@ static uint64_t sum_errors(const side_t *side)
     uint64_t sum = 0;
 
     for (size_t e = 0; lnt_plan_error_extent(side->plan, e, &extent) == LNT_OK; e++) {
-        uint64_t place = test_mix_pair(test_mix_pair(extent.program, extent.server), test_mix_pair(extent.codec_worker, extent.tensor));
+        uint64_t place = test_mix_pair(test_mix_pair(extent.program, extent.server),
+                                       test_mix_pair(extent.codec_worker, extent.tensor));
 
         for (uint64_t i = 0; i < extent.count; i++) {
             uint32_t bits;

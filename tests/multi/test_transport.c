@@ -18,12 +18,12 @@ enum { WAIT_MS = 10000, DEADLINE_MS = 60000, SKIPPED = 77, OVERSLEEP_MS = 5000, 
 
 typedef struct script {
     const char *row;
-    uint64_t    seed, ring_bytes, largest;
-    uint32_t    frames;     /* per ordered pair */
-    uint32_t    nap_us;     /* random naps up to this, 0: none */
-    bool        refuse;     /* locate says "later" now and then */
-    double      pace_gbps;  /* 0: not paced */
-    bool        tcp;        /* for rows between hosts */
+    uint64_t seed, ring_bytes, largest;
+    uint32_t frames;  /* per ordered pair */
+    uint32_t nap_us;  /* random naps up to this, 0: none */
+    bool refuse;      /* locate says "later" now and then */
+    double pace_gbps; /* 0: not paced */
+    bool tcp;         /* for rows between hosts */
 } script_t;
 
 static uint64_t frame_key(const script_t *script, uint32_t src, uint32_t dst, uint64_t number)
@@ -34,8 +34,9 @@ static uint64_t frame_key(const script_t *script, uint32_t src, uint32_t dst, ui
 /* 0, 1, 4095 and the largest size, and anything in between. */
 static uint32_t frame_size(const script_t *script, uint64_t key)
 {
-    const uint64_t sizes[] = {0, 1, 4095, script->largest, test_mix_pair(key, 1) % (script->largest + 1), test_mix_pair(key, 2) % 200};
-    uint64_t       size = sizes[test_mix_pair(key, 3) % 6];
+    const uint64_t sizes[] = {
+        0, 1, 4095, script->largest, test_mix_pair(key, 1) % (script->largest + 1), test_mix_pair(key, 2) % 200};
+    uint64_t size = sizes[test_mix_pair(key, 3) % 6];
 
     return (uint32_t)((size < script->largest) ? size : script->largest);
 }
@@ -54,26 +55,26 @@ static const unsigned char garbage[300];
 
 /* One rank's state; as sink argument, too. */
 typedef struct rig {
-    mesh_rig_t                 mesh;
-    rank_self_t               *self;
-    const script_t            *script;
+    mesh_rig_t mesh;
+    rank_self_t *self;
+    const script_t *script;
     const lnt_transport_ops_t *ops;
-    lnt_transport_t           *transport;
-    lnt_pacer_t               *pacer;
-    int                        doorbell;
-    uint8_t                    use[RANKS_MAX], is_inter[RANKS_MAX];
-    uint64_t                   wire_bytes[2], expected_bytes;
-    uint64_t                   random;
-    bool                       refused;
-    uint32_t                   located[RANKS_MAX], n_received, n_sent, n_broken, n_wrong, n_overslept;
-    char                       why[128];
-    lnt_send_t                 sends[RANKS_MAX][FRAMES_MAX];
-    lnt_status_t               locate_status;
+    lnt_transport_t *transport;
+    lnt_pacer_t *pacer;
+    int doorbell;
+    uint8_t use[RANKS_MAX], is_inter[RANKS_MAX];
+    uint64_t wire_bytes[2], expected_bytes;
+    uint64_t random;
+    bool refused;
+    uint32_t located[RANKS_MAX], n_received, n_sent, n_broken, n_wrong, n_overslept;
+    char why[128];
+    lnt_send_t sends[RANKS_MAX][FRAMES_MAX];
+    lnt_status_t locate_status;
 } rig_t;
 
 static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_t *header, void **body_p)
 {
-    rig_t   *rig = arg;
+    rig_t *rig = arg;
     uint64_t key = frame_key(rig->script, src, rig->self->rank, rig->located[src]);
 
     if (rig->locate_status < 0) {
@@ -96,10 +97,10 @@ static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_
 
 static void sink_arrived(void *arg, uint32_t src, const lnt_frame_header_t *header, void *body)
 {
-    rig_t               *rig = arg;
+    rig_t *rig = arg;
     const unsigned char *got = body;
-    uint64_t             bytes = (uint64_t)header->payload_bytes + header->section_bytes;
-    uint64_t             key = frame_key(rig->script, src, rig->self->rank, header->sequence);
+    uint64_t bytes = (uint64_t)header->payload_bytes + header->section_bytes;
+    uint64_t key = frame_key(rig->script, src, rig->self->rank, header->sequence);
 
     for (uint64_t i = 0; i < bytes; i += 8) {
         uint64_t word = test_mix_pair(key, i);
@@ -146,7 +147,7 @@ static lnt_status_t setup_in(void *arg, uint32_t peer, const void *buffer, size_
 
 static const lnt_transport_ops_t *find_row(const char *name)
 {
-    size_t                            n;
+    size_t n;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n);
 
     for (size_t i = 0; i < n; i++) {
@@ -191,7 +192,7 @@ static lnt_transport_params_t rig_params(rig_t *rig)
 
 static int rig_open(rig_t *rig, rank_self_t *self)
 {
-    lnt_mesh_setup_t       setup = {.arg = rig, .out = setup_out, .in = setup_in};
+    lnt_mesh_setup_t setup = {.arg = rig, .out = setup_out, .in = setup_in};
     lnt_transport_params_t params;
 
     rig->self = self;
@@ -242,12 +243,16 @@ static rig_t *rig_new(void)
 
 static int post(rig_t *rig, uint32_t peer, uint32_t number)
 {
-    uint64_t           key = frame_key(rig->script, rig->self->rank, peer, number);
-    uint32_t           bytes = frame_size(rig->script, key);
-    unsigned char     *frame = lnt_alloc_aligned(sizeof(lnt_frame_header_t) + bytes + 8, "frame");
-    lnt_frame_header_t header = {.magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION, .sequence = number,
-                                 .source = rig->self->rank, .payload_bytes = bytes - bytes / 3, .section_bytes = bytes / 3};
-    lnt_send_t        *send = &rig->sends[peer][number];
+    uint64_t key = frame_key(rig->script, rig->self->rank, peer, number);
+    uint32_t bytes = frame_size(rig->script, key);
+    unsigned char *frame = lnt_alloc_aligned(sizeof(lnt_frame_header_t) + bytes + 8, "frame");
+    lnt_frame_header_t header = {.magic = LNT_FRAME_MAGIC,
+                                 .version = LNT_FRAME_VERSION,
+                                 .sequence = number,
+                                 .source = rig->self->rank,
+                                 .payload_bytes = bytes - bytes / 3,
+                                 .section_bytes = bytes / 3};
+    lnt_send_t *send = &rig->sends[peer][number];
 
     RANK_CHECK(frame != NULL);
     memcpy(frame, &header, sizeof(header));
@@ -261,9 +266,10 @@ static int post(rig_t *rig, uint32_t peer, uint32_t number)
 /* What the core's loop does when nothing moved. */
 static void sleep_until_rung(rig_t *rig)
 {
-    struct pollfd sleepers[2] = {{.fd = rig->doorbell, .events = POLLIN}, {.fd = rig->ops->event_fd(rig->transport), .events = POLLIN}};
-    uint64_t      count, wait_ns = UINT64_MAX;
-    int           timeout_ms = OVERSLEEP_MS;
+    struct pollfd sleepers[2] = {{.fd = rig->doorbell, .events = POLLIN},
+                                 {.fd = rig->ops->event_fd(rig->transport), .events = POLLIN}};
+    uint64_t count, wait_ns = UINT64_MAX;
+    int timeout_ms = OVERSLEEP_MS;
 
     if (rig->refused) { /* our own fault: ask again */
         rig->refused = false;
@@ -369,7 +375,7 @@ static void run_processes(script_t script)
 
 static void run_threads(script_t script)
 {
-    int      before = count_fds();
+    int before = count_fds();
     uint64_t live = lnt_memory_live();
 
     for (uint32_t n = 2; n <= 4; n += 2) {
@@ -381,7 +387,8 @@ static void run_threads(script_t script)
 }
 
 static const script_t big = {.ring_bytes = 1 << 17, .largest = 4 << 20, .frames = 4, .refuse = true};
-static const script_t stress = {.ring_bytes = 4096, .largest = 300, .frames = FRAMES_MAX, .nap_us = 300, .refuse = true};
+static const script_t stress = {
+    .ring_bytes = 4096, .largest = 300, .frames = FRAMES_MAX, .nap_us = 300, .refuse = true};
 static const script_t paced = {.ring_bytes = 1 << 16, .largest = 100000, .frames = 6, .pace_gbps = 0.5};
 
 static script_t with_row(script_t script, const char *row)
@@ -392,7 +399,7 @@ static script_t with_row(script_t script, const char *row)
 
 START_TEST(every_row_as_processes)
 {
-    size_t                            n;
+    size_t n;
     const lnt_transport_ops_t *const *rows = lnt_transport_rows(&n);
 
     for (size_t i = 0; i < n; i++) {
@@ -441,7 +448,7 @@ static void progress_until_broken(rig_t *rig)
 static int body_garbage(rank_self_t *self)
 {
     lnt_send_t send = {.frame = garbage, .bytes = sizeof(garbage), .peer = 1};
-    rig_t     *rig = rig_new();
+    rig_t *rig = rig_new();
 
     RANK_PASS(rig_open(rig, self));
     if (self->rank == 0) {
@@ -500,7 +507,7 @@ static int body_leaver(rank_self_t *self)
 START_TEST(broken_peers_are_noticed)
 {
     static const rank_fn_t bodies[] = {body_garbage, body_refused_frame, body_leaver};
-    script_t               script = {.ring_bytes = 4096, .largest = 3000, .frames = 20, .seed = test_random()};
+    script_t script = {.ring_bytes = 4096, .largest = 3000, .frames = 20, .seed = test_random()};
 
     script.row = (_i % 2 == 0) ? "loop" : "shm";
     ck_assert_uint_eq(thread_ranks(2, bodies[_i / 2], &script, DEADLINE_MS), 0);
@@ -512,12 +519,16 @@ END_TEST
 
 START_TEST(failed_allocations_leave_nothing_behind)
 {
-    uint64_t               wire_bytes[2] = {0};
-    uint8_t                use[4] = {0, 1, 1, 1}, is_inter[4] = {0};
-    lnt_transport_params_t params = {.n_ranks = 4, .use = use, .is_inter = is_inter, .doorbell = -1,
-                                     .ring_bytes = 1 << 20, .wire_bytes = wire_bytes};
-    lnt_transport_t       *transport = NULL;
-    int                    before = count_fds();
+    uint64_t wire_bytes[2] = {0};
+    uint8_t use[4] = {0, 1, 1, 1}, is_inter[4] = {0};
+    lnt_transport_params_t params = {.n_ranks = 4,
+                                     .use = use,
+                                     .is_inter = is_inter,
+                                     .doorbell = -1,
+                                     .ring_bytes = 1 << 20,
+                                     .wire_bytes = wire_bytes};
+    lnt_transport_t *transport = NULL;
+    int before = count_fds();
 
     for (uint64_t k = 1;; k++) {
         lnt_status_t status;
@@ -541,13 +552,17 @@ END_TEST
 /* shm under a limit of address space: mmap says no, in words. Sanitizers need all the space there is. */
 static int body_no_space(rank_self_t *self)
 {
-    uint64_t               wire_bytes[2] = {0};
-    uint8_t                use[2] = {0, 1}, is_inter[2] = {0};
-    lnt_transport_params_t params = {.n_ranks = 2, .use = use, .is_inter = is_inter, .doorbell = -1,
-                                     .ring_bytes = 8 << 20, .wire_bytes = wire_bytes};
-    lnt_transport_t       *transport = NULL;
-    struct rlimit          space = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
-    int                    before = count_fds();
+    uint64_t wire_bytes[2] = {0};
+    uint8_t use[2] = {0, 1}, is_inter[2] = {0};
+    lnt_transport_params_t params = {.n_ranks = 2,
+                                     .use = use,
+                                     .is_inter = is_inter,
+                                     .doorbell = -1,
+                                     .ring_bytes = 8 << 20,
+                                     .wire_bytes = wire_bytes};
+    lnt_transport_t *transport = NULL;
+    struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    int before = count_fds();
 
     (void)self;
     RANK_CHECK(setrlimit(RLIMIT_AS, &space) == 0);

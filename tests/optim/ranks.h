@@ -272,7 +272,8 @@ static inline uint64_t rank_error_hash(const rank_t *rank)
         for (uint64_t k = 0; k < extent.count; k++) {
             uint32_t bits;
             memcpy(&bits, &extent.data[k], sizeof(bits));
-            hash = test_mix_pair(hash, ((uint64_t)extent.tensor << 32 | bits) ^ (extent.offset + k) << 16 ^ extent.server);
+            hash =
+                test_mix_pair(hash, ((uint64_t)extent.tensor << 32 | bits) ^ (extent.offset + k) << 16 ^ extent.server);
         }
     }
     return hash;

@@ -7,8 +7,8 @@
 #include "ranks.h"
 
 /* Under sanitizers a few steps run for the sake of memory and threads; they say nothing about convergence. The seed is
- * fixed, unlike everywhere else: limits on a final loss are measured facts of one problem, not bounds that hold for every
- * draw. LNT_TEST_SEED does not change it. */
+ * fixed, unlike everywhere else: limits on a final loss are measured facts of one problem, not bounds that hold for
+ * every draw. LNT_TEST_SEED does not change it. */
 enum { STEPS = TEST_SANITIZED ? 50 : 3000, DIM = 4096, FREEZE = STEPS / 5, SEED = 20211 };
 
 typedef struct quadratic {

@@ -48,8 +48,9 @@ static uint64_t error_sum(rank_t *rank, resume_t *resume)
 
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
         for (uint64_t k = 0; k < extent.count; k++) {
-            uint64_t place = test_mix_pair((uint64_t)extent.program << 40 | (uint64_t)extent.server << 32 | extent.codec_worker,
-                                   (uint64_t)extent.tensor << 32 | (extent.offset + k));
+            uint64_t place =
+                test_mix_pair((uint64_t)extent.program << 40 | (uint64_t)extent.server << 32 | extent.codec_worker,
+                              (uint64_t)extent.tensor << 32 | (extent.offset + k));
             uint32_t bits;
             memcpy(&bits, &extent.data[k], sizeof(bits));
             sum += test_mix_pair(place, bits);

@@ -23,10 +23,10 @@ enum { WAIT_MS = 5000, DEADLINE_MS = 20000, LINGER_MS = 300 };
 /* Every rank sends every peer its rank in a random-sized message, and locally the read end of a pipe it wrote to. */
 typedef struct round_state {
     rank_self_t *self;
-    bool         tcp;
-    uint32_t     seen;
-    int          pipe_fd;
-    int          refuse; /* this rank's out fails */
+    bool tcp;
+    uint32_t seen;
+    int pipe_fd;
+    int refuse; /* this rank's out fails */
 } round_state_t;
 
 static size_t message_bytes(uint32_t from, uint32_t to)
@@ -50,10 +50,10 @@ static lnt_status_t round_out(void *arg, uint32_t peer, void *buffer, size_t *by
 
 static lnt_status_t round_in(void *arg, uint32_t peer, const void *buffer, size_t bytes, const int *fds, size_t n_fds)
 {
-    round_state_t       *state = arg;
+    round_state_t *state = arg;
     const unsigned char *got = buffer;
-    bool                 good = bytes == message_bytes(peer, state->self->rank);
-    unsigned char        token = 0;
+    bool good = bytes == message_bytes(peer, state->self->rank);
+    unsigned char token = 0;
 
     for (size_t i = 0; i < bytes; i++) {
         good &= got[i] == peer + 1;
@@ -70,7 +70,7 @@ static lnt_status_t round_in(void *arg, uint32_t peer, const void *buffer, size_
 /* A file whose first byte is the rank. */
 static int rank_file(uint32_t rank)
 {
-    int           fd = memfd_create("rank", MFD_CLOEXEC);
+    int fd = memfd_create("rank", MFD_CLOEXEC);
     unsigned char byte = (unsigned char)rank;
 
     return (pwrite(fd, &byte, 1, 0) == 1) ? fd : -1;
@@ -78,8 +78,8 @@ static int rank_file(uint32_t rank)
 
 static int run_rounds(rank_self_t *self, bool tcp)
 {
-    mesh_rig_t       rig;
-    round_state_t    state = {.self = self, .tcp = tcp, .pipe_fd = rank_file(self->rank)};
+    mesh_rig_t rig;
+    round_state_t state = {.self = self, .tcp = tcp, .pipe_fd = rank_file(self->rank)};
     lnt_mesh_setup_t setup = {.arg = &state, .out = round_out, .in = round_in};
 
     RANK_PASS(mesh_rig_connect(&rig, self, tcp, WAIT_MS));
@@ -125,10 +125,10 @@ END_TEST
 /* Rank 1 cannot prepare, and rank 2 votes no for another reason: nobody hangs, everybody knows. */
 static int body_refusal(rank_self_t *self)
 {
-    mesh_rig_t       rig;
-    round_state_t    state = {.self = self, .pipe_fd = -1, .refuse = (self->rank == 1)};
+    mesh_rig_t rig;
+    round_state_t state = {.self = self, .pipe_fd = -1, .refuse = (self->rank == 1)};
     lnt_mesh_setup_t setup = {.arg = &state, .out = round_out, .in = round_in};
-    lnt_status_t     status;
+    lnt_status_t status;
 
     RANK_PASS(mesh_rig_connect(&rig, self, false, WAIT_MS));
     status = lnt_mesh_exchange(rig.mesh, &setup, WAIT_MS);
@@ -156,8 +156,8 @@ END_TEST
 static int dial_address(const lnt_peer_id_t *peer, bool tcp)
 {
     struct sockaddr_un local = {.sun_family = AF_UNIX};
-    size_t             length = strlen(peer->unix_name);
-    int                fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t length = strlen(peer->unix_name);
+    int fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     memcpy(local.sun_path + 1, peer->unix_name, length);
     if (connect(fd, tcp ? (const void *)peer->address : (const void *)&local,
@@ -180,7 +180,8 @@ static void make_garbage(void)
 /* Some strangers say nothing, some send garbage, some almost a hello, some hang up. Descriptors go to `fds`. */
 static void annoy(const lnt_peer_id_t *peer, int *fds, int n)
 {
-    static const unsigned char almost[] = {'L', 'N', 'L', 'H', 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+    static const unsigned char almost[] = {'L', 'N', 'L', 'H', 3, 0, 0, 0, 4, 0, 0, 0,
+                                           0,   0,   0,   0,   1, 2, 3, 4, 5, 6, 7, 8};
 
     for (int i = 0; i < n; i++) {
         fds[i] = dial_address(peer, i % 2 == 1);
@@ -204,7 +205,7 @@ static int body_strangers(rank_self_t *self)
 {
     enum { STRANGERS = 60 }; /* more than there are places for guests */
     mesh_rig_t rig;
-    int        fds[RANKS_MAX][STRANGERS];
+    int fds[RANKS_MAX][STRANGERS];
 
     RANK_PASS(mesh_rig_open(&rig, self, *(const bool *)self->arg));
     for (uint32_t i = 0; i < self->n_ranks; i++) {
@@ -227,7 +228,7 @@ static int body_strangers(rank_self_t *self)
 START_TEST(strangers_do_no_harm)
 {
     bool tcp = false;
-    int  before = count_fds();
+    int before = count_fds();
 
     make_garbage();
     ck_assert_uint_eq(fork_ranks(4, body_strangers, &tcp, DEADLINE_MS, NULL), 0);
@@ -241,9 +242,9 @@ END_TEST
 /* Rank `arg` opens and then does not connect for a long time. */
 static int body_absent(rank_self_t *self)
 {
-    uint32_t   absent = *(const uint32_t *)self->arg;
+    uint32_t absent = *(const uint32_t *)self->arg;
     mesh_rig_t rig;
-    char       name[32];
+    char name[32];
 
     RANK_PASS(mesh_rig_open(&rig, self, false));
     if (self->rank != absent) {
@@ -275,8 +276,8 @@ END_TEST
 START_TEST(an_interface_that_is_not_there_is_named)
 {
     lnt_peer_id_t me = {.rank = 0, .n_ranks = 1};
-    lnt_mesh_t   *mesh = NULL;
-    int           before = count_fds();
+    lnt_mesh_t *mesh = NULL;
+    int before = count_fds();
 
     ck_assert_int_eq(lnt_mesh_open(&me, "nosuch0", &mesh), LNT_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "nosuch0"));
@@ -290,7 +291,7 @@ END_TEST
 /* Rank 0 runs out of descriptors while the others connect to it: everybody hears why. */
 static int body_no_descriptors(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     struct rlimit none = {.rlim_cur = 3, .rlim_max = 3};
 
     RANK_PASS(mesh_rig_open(&rig, self, false));
@@ -311,12 +312,12 @@ END_TEST
 
 START_TEST(failed_allocations_leave_nothing_behind)
 {
-    int          before = count_fds();
+    int before = count_fds();
     lnt_status_t status = LNT_ERR_NO_MEMORY;
 
     for (uint64_t k = 1; status < 0; k++) {
         lnt_peer_id_t me = {.rank = 0, .n_ranks = 1};
-        lnt_mesh_t   *mesh = NULL;
+        lnt_mesh_t *mesh = NULL;
 
         lnt_memory_fail_after(k);
         status = lnt_mesh_open(&me, NULL, &mesh);
@@ -335,7 +336,7 @@ END_TEST
 /* ---- failures ---- */
 
 typedef struct failure_log {
-    uint32_t         times;
+    uint32_t times;
     lnt_error_info_t record;
 } failure_log_t;
 
@@ -364,8 +365,8 @@ enum { DIE_AT_CONNECT, DIE_AT_EXCHANGE, DIE_AT_VOTE, DIE_LATER, DIE_POINTS };
 
 typedef struct death {
     uint32_t victim;
-    int      point;
-    bool     tcp;
+    int point;
+    bool tcp;
 } death_t;
 
 static void die_if(const rank_self_t *self, const death_t *death, int point)
@@ -388,12 +389,12 @@ static int check_blame(rank_self_t *self, mesh_rig_t *rig, lnt_status_t status, 
 
 static int body_death(rank_self_t *self)
 {
-    const death_t   *death = self->arg;
-    mesh_rig_t       rig;
-    round_state_t    state = {.self = self, .tcp = death->tcp, .pipe_fd = -1};
+    const death_t *death = self->arg;
+    mesh_rig_t rig;
+    round_state_t state = {.self = self, .tcp = death->tcp, .pipe_fd = -1};
     lnt_mesh_setup_t setup = {.arg = &state, .out = round_out, .in = round_in};
-    failure_log_t    log = {0};
-    lnt_status_t     status;
+    failure_log_t log = {0};
+    lnt_status_t status;
 
     RANK_PASS(mesh_rig_open(&rig, self, death->tcp));
     die_if(self, death, DIE_AT_CONNECT);
@@ -421,7 +422,7 @@ static int body_death(rank_self_t *self)
 START_TEST(the_dead_rank_is_named)
 {
     death_t death = {.point = _i / 2, .tcp = (_i % 2) == 1};
-    int     codes[4];
+    int codes[4];
 
     for (death.victim = 0; death.victim < 4; death.victim += 1 + (uint32_t)test_random_below(2)) {
         /* The highest rank is dialed by nobody: a death before it connects can only show as absence. */
@@ -430,8 +431,8 @@ START_TEST(the_dead_rank_is_named)
         }
         (void)fork_ranks(4, body_death, &death, DEADLINE_MS, codes);
         for (uint32_t i = 0; i < 4; i++) {
-            ck_assert_msg(codes[i] == ((i == death.victim) ? 128 + SIGKILL : 0), "point %d tcp %d victim %u: rank %u: %d",
-                          death.point, death.tcp, death.victim, i, codes[i]);
+            ck_assert_msg(codes[i] == ((i == death.victim) ? 128 + SIGKILL : 0),
+                          "point %d tcp %d victim %u: rank %u: %d", death.point, death.tcp, death.victim, i, codes[i]);
         }
     }
 }
@@ -440,8 +441,8 @@ END_TEST
 /* Rank 0 finds a failure, tells and leaves at once, without goodbye: it is not taken for the culprit. */
 static int body_messenger(rank_self_t *self)
 {
-    mesh_rig_t       rig;
-    failure_log_t    log = {0};
+    mesh_rig_t rig;
+    failure_log_t log = {0};
     lnt_error_info_t record;
 
     RANK_PASS(mesh_rig_connect(&rig, self, *(const bool *)self->arg, WAIT_MS));
@@ -477,7 +478,7 @@ static int body_messenger(rank_self_t *self)
 START_TEST(the_first_record_wins)
 {
     bool tcp = _i == 1;
-    int  codes[4];
+    int codes[4];
 
     (void)fork_ranks(4, body_messenger, &tcp, DEADLINE_MS, codes);
     ck_assert_int_eq(codes[0], 128 + SIGKILL);
@@ -490,7 +491,7 @@ END_TEST
 /* Leaving with goodbye is no failure, even if the others stay for a while. */
 static int body_goodbye(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     failure_log_t log = {0};
 
     RANK_PASS(mesh_rig_connect(&rig, self, *(const bool *)self->arg, WAIT_MS));
@@ -517,7 +518,7 @@ END_TEST
 /* Rank 1 is stopped for a while: slow, not dead. */
 static int body_stopped(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     failure_log_t log = {0};
 
     RANK_PASS(mesh_rig_connect(&rig, self, false, WAIT_MS));
@@ -546,7 +547,7 @@ END_TEST
 /* A child of rank 1 keeps its sockets open: the pidfd tells all the same. */
 static int body_orphan(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     failure_log_t log = {0};
 
     RANK_PASS(mesh_rig_connect(&rig, self, false, WAIT_MS));
@@ -591,9 +592,9 @@ static void *abort_soon(void *arg)
 
 static int body_abort(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     failure_log_t log = {0};
-    pthread_t     thread;
+    pthread_t thread;
 
     RANK_PASS(mesh_rig_connect(&rig, self, false, WAIT_MS));
     RANK_OK(lnt_mesh_vote(rig.mesh, LNT_OK, WAIT_MS));
@@ -622,7 +623,7 @@ END_TEST
 /* 0 waits for 1, 1 for 2, 2 for 3, and 3 for nobody; then 3 waits for 1: a circle. */
 static int body_culprit(rank_self_t *self)
 {
-    mesh_rig_t    rig;
+    mesh_rig_t rig;
     failure_log_t log = {0};
 
     RANK_PASS(mesh_rig_connect(&rig, self, *(const bool *)self->arg, WAIT_MS));

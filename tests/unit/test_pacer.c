@@ -96,7 +96,7 @@ END_TEST
 
 typedef struct taker {
     lnt_pacer_t *pacer;
-    uint64_t     until, taken;
+    uint64_t until, taken;
 } taker_t;
 
 static void *take_greedily(void *arg)
@@ -117,9 +117,9 @@ static void *take_greedily(void *arg)
 START_TEST(several_ranks_stay_below_the_rate_together)
 {
     const double gbps = 0.4; /* 0.05 bytes a nanosecond */
-    taker_t      takers[3];
-    pthread_t    threads[3];
-    uint64_t     begin = lnt_now_ns(), taken = 0, end;
+    taker_t takers[3];
+    pthread_t threads[3];
+    uint64_t begin = lnt_now_ns(), taken = 0, end;
 
     for (int i = 0; i < 3; i++) {
         takers[i] = (taker_t){.pacer = make_pacer(gbps), .until = begin + 150000000};

@@ -34,12 +34,12 @@ END_TEST
 
 START_TEST(random_pieces_keep_the_stream)
 {
-    const uint64_t    capacity = 4096, total = 300000;
-    lnt_ring_t       *ring = make_ring(capacity);
+    const uint64_t capacity = 4096, total = 300000;
+    lnt_ring_t *ring = make_ring(capacity);
     lnt_ring_writer_t writer;
     lnt_ring_reader_t reader;
-    unsigned char     piece[4096];
-    uint64_t          written = 0, read = 0, wrong = 0;
+    unsigned char piece[4096];
+    uint64_t written = 0, read = 0, wrong = 0;
 
     lnt_ring_writer_init(&writer, ring, capacity);
     lnt_ring_reader_init(&reader, ring, capacity);
@@ -70,11 +70,11 @@ END_TEST
 
 START_TEST(impossible_positions_are_reported)
 {
-    lnt_ring_t       *ring = make_ring(4096);
+    lnt_ring_t *ring = make_ring(4096);
     lnt_ring_writer_t writer;
     lnt_ring_reader_t reader;
-    unsigned char     bytes[100] = {0};
-    uint64_t          n;
+    unsigned char bytes[100] = {0};
+    uint64_t n;
 
     lnt_ring_writer_init(&writer, ring, 4096);
     lnt_ring_reader_init(&reader, ring, 4096);
@@ -98,11 +98,11 @@ END_TEST
 
 START_TEST(a_starved_producer_is_fed_once_half_is_free)
 {
-    lnt_ring_t       *ring = make_ring(4096);
+    lnt_ring_t *ring = make_ring(4096);
     lnt_ring_writer_t writer;
     lnt_ring_reader_t reader;
-    unsigned char     bytes[4096] = {0};
-    uint64_t          n;
+    unsigned char bytes[4096] = {0};
+    uint64_t n;
 
     lnt_ring_writer_init(&writer, ring, 4096);
     lnt_ring_reader_init(&reader, ring, 4096);
@@ -129,8 +129,8 @@ enum { THREAD_TOTAL = 600000 };
 static void *produce(void *arg)
 {
     lnt_ring_writer_t writer;
-    unsigned char     piece[1000];
-    uint64_t          written = 0;
+    unsigned char piece[1000];
+    uint64_t written = 0;
 
     lnt_ring_writer_init(&writer, arg, 4096);
     while (written < THREAD_TOTAL) {
@@ -156,12 +156,12 @@ static void *produce(void *arg)
 
 START_TEST(two_threads)
 {
-    lnt_ring_t       *ring = make_ring(4096);
+    lnt_ring_t *ring = make_ring(4096);
     lnt_ring_reader_t reader;
-    unsigned char     piece[777];
-    uint64_t          read = 0, wrong = 0;
-    pthread_t         thread;
-    void             *result;
+    unsigned char piece[777];
+    uint64_t read = 0, wrong = 0;
+    pthread_t thread;
+    void *result;
 
     lnt_ring_reader_init(&reader, ring, 4096);
     ck_assert_int_eq(pthread_create(&thread, NULL, produce, ring), 0);
@@ -191,9 +191,13 @@ END_TEST
 
 START_TEST(frame_headers)
 {
-    const lnt_frame_header_t good = {.magic = LNT_FRAME_MAGIC, .version = LNT_FRAME_VERSION, .phase = 3, .flags = 3,
-                                     .payload_bytes = INT32_MAX, .section_bytes = INT32_MAX};
-    lnt_frame_header_t       bad[7];
+    const lnt_frame_header_t good = {.magic = LNT_FRAME_MAGIC,
+                                     .version = LNT_FRAME_VERSION,
+                                     .phase = 3,
+                                     .flags = 3,
+                                     .payload_bytes = INT32_MAX,
+                                     .section_bytes = INT32_MAX};
+    lnt_frame_header_t bad[7];
 
     ck_assert(lnt_frame_header_valid(&good));
     for (size_t i = 0; i < 7; i++) {
