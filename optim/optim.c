@@ -175,8 +175,12 @@ err_detach:
 
 lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)
 {
+    lnt_status_t failure;
+
     if (optim == NULL) return LNT_OK;
-    if (optim->in_step && lnt_comm_async_error(lnt_plan_comm(optim->plan), NULL) == LNT_OK) {
+    failure = lnt_comm_async_error(lnt_plan_comm(optim->plan), NULL);
+    if (failure == LNT_ERR_INVALID_USAGE) return failure; /* a forked child */
+    if (optim->in_step && failure == LNT_OK) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "the optimizer is in a step");
     }
     lnt_plan_detach(optim->plan);

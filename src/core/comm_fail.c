@@ -57,7 +57,7 @@ void lnt_comm_check_broken(lnt_comm_t *comm)
 
 void lnt_comm_abort(lnt_comm_t *comm, const char *reason)
 {
-    if (comm == NULL) return;
+    if (comm == NULL || lnt_comm_check_owner(comm) < 0) return;
     lnt_mesh_abort(comm->mesh, (reason != NULL) ? reason : "no reason given");
     lnt_progress_wake(comm->context->progress);
 }

@@ -109,6 +109,7 @@ static void end_failed_step(lnt_plan_t *plan)
 lnt_status_t lnt_plan_destroy(lnt_plan_t *plan)
 {
     if (plan == NULL) return LNT_OK;
+    LNT_TRY(lnt_context_enter(plan->comm->context));
     if (plan->attached) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_destroy first", "the plan still has an optimizer");
     }

@@ -225,6 +225,7 @@ static lnt_status_t end_run(lnt_request_t *request, lnt_status_t status)
 static lnt_status_t check_started(const lnt_request_t *request)
 {
     LNT_CHECK_ARG(request != NULL);
+    LNT_TRY(lnt_context_enter(request->comm->context));
     if (request->state == LNT_REQUEST_NEW) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "start the request first", "the request was never started (%s)",
                          request->job.what);
@@ -257,6 +258,7 @@ lnt_status_t lnt_request_destroy(lnt_request_t *request)
     if (request == NULL) {
         return LNT_OK;
     }
+    LNT_TRY(lnt_context_enter(request->comm->context));
     failed = atomic_load(&request->comm->failed) != 0;
     if ((request->state == LNT_REQUEST_RUNNING) && !failed) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "wait for the request first",

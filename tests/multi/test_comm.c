@@ -384,28 +384,77 @@ START_TEST(aborts)
 }
 END_TEST
 
-/* A forked child must not use its parent's objects, and does no harm by trying. */
+/* What a user holds at the fork: a request that runs, and a plan with an optimizer. */
+typedef struct held {
+    lnt_context_t *context;
+    lnt_comm_t *comm;
+    lnt_request_t *request;
+    lnt_plan_t *plan;
+    lnt_optim_t *optim;
+    float value, sum, param;
+} held_t;
+
+static int hold(held_t *held)
+{
+    const lnt_coll_params_t add = {.struct_size = sizeof(add), .op = LNT_SUM};
+    const lnt_tensor_params_t tensor = {.struct_size = sizeof(tensor), .name = "x", .count = 1, .param = &held->param};
+    const lnt_optim_params_t adam = {.struct_size = sizeof(adam), .algorithm = "adam"};
+    uint32_t number;
+
+    RANK_OK(lnt_allreduce_init(held->comm, 1, LNT_F32, &add, &held->request));
+    RANK_OK(lnt_plan_create(held->comm, NULL, &held->plan));
+    RANK_OK(lnt_plan_add_tensor(held->plan, &tensor, &number));
+    RANK_OK(lnt_optim_create(held->plan, &adam, &held->optim));
+    return 0;
+}
+
+/* In the child. 0: all was refused. */
+static int try_all(held_t *held)
+{
+    (void)alarm(DEADLINE_MS / 1000 / 2); /* a call that waits fails the test */
+    lnt_comm_abort(held->comm, "a child may not");
+    RANK_CHECK(lnt_request_test(held->request) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_request_wait(held->request) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_request_destroy(held->request) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_plan_commit(held->plan) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_optim_destroy(held->optim) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_plan_destroy(held->plan) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_barrier(held->comm) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_comm_destroy(held->comm) == LNT_ERR_INVALID_USAGE);
+    RANK_CHECK(lnt_context_destroy(held->context) == LNT_ERR_INVALID_USAGE);
+    return 0;
+}
+
+/* A forked child must not use its parent's objects, and does no harm by trying: rank 0 forks while the others let its
+ * request wait. */
 static int child_body(rank_self_t *self)
 {
     const plan_of_test_t *plan = self->arg;
-    lnt_context_t *context;
-    lnt_comm_t *comm;
-    int status;
-    pid_t pid;
+    held_t held = {.value = (float)(self->rank + 1)};
+    int status = 0;
+    pid_t pid = -1;
 
-    RANK_PASS(open_comm(self, plan, &context, &comm));
-    pid = fork();
-    if (pid == 0) {
-        const bool refused = lnt_barrier(comm) == LNT_ERR_INVALID_USAGE &&
-                             lnt_comm_destroy(comm) == LNT_ERR_INVALID_USAGE &&
-                             lnt_context_destroy(context) == LNT_ERR_INVALID_USAGE;
-
-        _exit(refused ? 0 : 1);
+    RANK_PASS(open_comm(self, plan, &held.context, &held.comm));
+    RANK_PASS(hold(&held));
+    if (self->rank == 0) {
+        RANK_OK(lnt_request_start(held.request, &held.value, &held.sum));
+        pid = fork();
+        if (pid == 0) _exit(try_all(&held));
+        RANK_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+        atomic_store(&self->world->flags[0], 1);
+    } else {
+        while (atomic_load(&self->world->flags[0]) == 0)
+            rank_nap_us(1000);
+        RANK_OK(lnt_request_start(held.request, &held.value, &held.sum));
     }
-    RANK_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
-    RANK_PASS(swap_rounds(comm, plan->bytes, plan->rounds));
-    RANK_OK(lnt_comm_destroy(comm));
-    RANK_OK(lnt_context_destroy(context));
+    RANK_OK(lnt_request_wait(held.request));
+    RANK_CHECK(held.sum == 3);
+    RANK_PASS(swap_rounds(held.comm, plan->bytes, plan->rounds));
+    RANK_OK(lnt_request_destroy(held.request));
+    RANK_OK(lnt_optim_destroy(held.optim));
+    RANK_OK(lnt_plan_destroy(held.plan));
+    RANK_OK(lnt_comm_destroy(held.comm));
+    RANK_OK(lnt_context_destroy(held.context));
     return 0;
 }
 
@@ -413,6 +462,7 @@ START_TEST(forked_child)
 {
     plan_of_test_t plan = process_plan();
 
+    plan.thread = (_i == 0) ? LNT_ON : LNT_OFF;
     ck_assert_uint_eq(fork_ranks(2, child_body, &plan, DEADLINE_MS, NULL), 0);
 }
 END_TEST
@@ -543,7 +593,7 @@ static Suite *comm_suite(void)
     tcase_add_loop_test(tcase, two_communicators, 0, 2);
     tcase_add_loop_test(tcase, splits, 0, 2);
     tcase_add_loop_test(tcase, aborts, 0, 2);
-    tcase_add_test(tcase, forked_child);
+    tcase_add_loop_test(tcase, forked_child, 0, 2);
     tcase_add_test(tcase, residual_destroyed_during_a_run);
     tcase_add_test(tcase, progress_thread_takes_no_signals);
     suite_add_tcase(suite, tcase);
