@@ -34,8 +34,9 @@ class Totals:
 
 
 def skip_reason(output):
-    lines = [line.strip() for line in output.splitlines() if "skip" in line.lower()]
-    return lines[-1].removeprefix("skipped: ") if lines else "the test did not say why"
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = [line for line in lines if "skip" in line.lower()]
+    return (said or lines or ["the test did not say why"])[-1]
 
 
 def count_case(case, preset, totals):
