@@ -36,7 +36,7 @@ class Totals:
 def skip_reason(output):
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if "skip" in line.lower()]
-    return (said or lines or ["the test did not say why"])[-1]
+    return (said or lines or ["the test did not say why"])[-1].removeprefix("skipped: ")
 
 
 def count_case(case, preset, totals):
