@@ -112,6 +112,13 @@ static lnt_status_t open_pace(lnt_comm_t *comm, const lnt_comm_settings_t *setti
     return (comm->emulate_gbps > 0) ? lnt_pace_create(comm, timeout_ms, &comm->net->pace) : LNT_OK;
 }
 
+/* Watched a little early, so that the vote covers it too: until the start the loop only wakes for nothing. */
+static lnt_status_t exchange_and_watch(lnt_comm_t *comm, uint32_t timeout_ms)
+{
+    LNT_TRY(lnt_net_exchange(comm, timeout_ms));
+    return lnt_net_watch(comm);
+}
+
 static lnt_status_t connect_all(lnt_comm_t *comm, const lnt_comm_settings_t *settings)
 {
     const uint32_t timeout_ms = comm->context->config.init_timeout_ms;
@@ -128,9 +135,9 @@ static lnt_status_t connect_all(lnt_comm_t *comm, const lnt_comm_settings_t *set
     LNT_TRY(lnt_mesh_vote(comm->mesh, mine, timeout_ms));
     LNT_TRY(open_pace(comm, settings, timeout_ms));
     LNT_TRY(lnt_mesh_vote(comm->mesh, lnt_net_open(comm), timeout_ms));
-    LNT_TRY(lnt_mesh_vote(comm->mesh, lnt_net_exchange(comm, timeout_ms), timeout_ms));
+    LNT_TRY(lnt_mesh_vote(comm->mesh, exchange_and_watch(comm, timeout_ms), timeout_ms));
     lnt_mesh_on_failure(comm->mesh, lnt_comm_on_failure, comm);
-    LNT_TRY(lnt_net_start(comm)); /* from here on the mesh belongs to the progress side */
+    lnt_net_start(comm); /* from here on the mesh belongs to the progress side */
     return lnt_probe_run(comm);
 }
 

@@ -65,6 +65,15 @@ static void sink_broken(void *arg, uint32_t peer, const char *why)
     lnt_comm_channel_broken(((lnt_comm_net_t *)arg)->comm, peer, why);
 }
 
+static void sink_failed(void *arg)
+{
+    lnt_comm_t *comm = ((lnt_comm_net_t *)arg)->comm;
+    lnt_error_info_t record = *lnt_last_error();
+
+    record.peer = comm->rank;
+    lnt_comm_report(comm, &record);
+}
+
 /* ---- progress ---- */
 
 /* Everything that may touch a job's memory stops, then the jobs end. */
@@ -228,7 +237,8 @@ static lnt_status_t open_channel(lnt_comm_t *comm, lnt_channel_t *channel)
                  .locate = sink_locate,
                  .arrived = sink_arrived,
                  .sent = sink_sent,
-                 .broken = sink_broken},
+                 .broken = sink_broken,
+                 .failed = sink_failed},
         .wire_bytes = comm->wire_bytes,
         .logger = comm->context->logger,
     };
@@ -278,11 +288,12 @@ lnt_status_t lnt_net_exchange(lnt_comm_t *comm, uint32_t timeout_ms)
 
 /* ---- start, stop ---- */
 
-static lnt_status_t watch_descriptors(lnt_comm_t *comm)
+lnt_status_t lnt_net_watch(lnt_comm_t *comm)
 {
     lnt_progress_t *progress = comm->context->progress;
 
     LNT_TRY(lnt_progress_watch_fd(progress, lnt_mesh_fd(comm->mesh)));
+    comm->net->watched = true;
     for (size_t i = 0; i < comm->net->n_channels; i++) {
         lnt_channel_t *channel = &comm->net->channels[i];
         const int fd = (channel->transport != NULL) ? channel->ops->event_fd(channel->transport) : -1;
@@ -294,20 +305,18 @@ static lnt_status_t watch_descriptors(lnt_comm_t *comm)
     return LNT_OK;
 }
 
-lnt_status_t lnt_net_start(lnt_comm_t *comm)
+void lnt_net_start(lnt_comm_t *comm)
 {
-    LNT_TRY(watch_descriptors(comm));
     lnt_progress_add(comm->context->progress, &comm->net->item);
     comm->net->started = true;
-    return LNT_OK;
 }
 
 void lnt_net_stop(lnt_comm_t *comm)
 {
-    if (comm->net == NULL || !comm->net->started) return;
-    comm->net->started = false;
-    lnt_progress_remove(comm->context->progress, &comm->net->item);
-    lnt_progress_unwatch_fd(comm->context->progress, lnt_mesh_fd(comm->mesh));
+    if (comm->net == NULL) return;
+    if (comm->net->started) lnt_progress_remove(comm->context->progress, &comm->net->item);
+    if (comm->net->watched) lnt_progress_unwatch_fd(comm->context->progress, lnt_mesh_fd(comm->mesh));
+    comm->net->started = comm->net->watched = false;
 }
 
 void lnt_net_close(lnt_comm_t *comm)

@@ -96,7 +96,7 @@ struct lnt_comm_net {
     uint64_t broken_ns;
     char broken_why[160];
     struct lnt_probe *probe; /* only during creation */
-    bool started;            /* in progress: lnt_net_start to lnt_net_stop */
+    bool watched, started;   /* lnt_net_watch, lnt_net_start; both end with lnt_net_stop */
     _Atomic uint32_t record_claimed;
     bool settled; /* the executor knows the failure */
     uint64_t stats_base[3];
@@ -105,7 +105,8 @@ struct lnt_comm_net {
 lnt_status_t lnt_net_create(lnt_comm_t *comm, const lnt_peer_id_t *peers);
 lnt_status_t lnt_net_open(lnt_comm_t *comm);                          /* this rank's side of every transport */
 lnt_status_t lnt_net_exchange(lnt_comm_t *comm, uint32_t timeout_ms); /* collective */
-lnt_status_t lnt_net_start(lnt_comm_t *comm);                         /* from now on in progress */
+lnt_status_t lnt_net_watch(lnt_comm_t *comm);                         /* its descriptors wake the progress loop */
+void lnt_net_start(lnt_comm_t *comm);                                 /* from now on in progress */
 void lnt_net_stop(lnt_comm_t *comm);                                  /* not any more; legal when never started */
 void lnt_net_close(lnt_comm_t *comm);                                 /* transports; idempotent */
 void lnt_net_destroy(lnt_comm_t *comm);                               /* NULL net is legal */

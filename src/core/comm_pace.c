@@ -86,28 +86,34 @@ static lnt_status_t take_memory(void *arg, uint32_t peer, const void *buffer, si
     return status;
 }
 
-static lnt_status_t share_memory(lnt_comm_t *comm, lnt_pace_t *pace, uint32_t timeout_ms)
+static lnt_status_t share_memory(const lnt_comm_t *comm, lnt_pace_t *pace, uint32_t timeout_ms)
 {
     pace_setup_t setup = {comm, pace};
     const lnt_mesh_setup_t exchange = {.arg = &setup, .out = put_memory, .in = take_memory};
-    lnt_status_t mine = LNT_OK;
 
-    if (leader_of(comm, comm->rank) == comm->rank) mine = make_memory(pace);
-    LNT_TRY(lnt_mesh_vote(comm->mesh, mine, timeout_ms));
     LNT_TRY(lnt_mesh_exchange(comm->mesh, &exchange, timeout_ms));
     return lnt_pacer_create(comm->emulate_gbps, BURST_BYTES, pace->memory, &pace->pacer);
 }
 
-lnt_status_t lnt_pace_create(lnt_comm_t *comm, uint32_t timeout_ms, lnt_pace_t **pace_p)
+/* This rank's own part; *pace_p is released by the caller, whatever comes out. */
+static lnt_status_t prepare(const lnt_comm_t *comm, lnt_pace_t **pace_p)
 {
-    lnt_status_t status;
     lnt_pace_t *pace = lnt_calloc(1, sizeof(*pace), "emulated link");
 
     if (pace == NULL) return LNT_ERR_NO_MEMORY;
+    *pace_p = pace;
     atomic_store(&pace->refs, 1);
     pace->fd = -1;
-    status = share_memory(comm, pace, timeout_ms);
-    if (pace->fd >= 0) (void)close(pace->fd);
+    return (leader_of(comm, comm->rank) == comm->rank) ? make_memory(pace) : LNT_OK;
+}
+
+lnt_status_t lnt_pace_create(lnt_comm_t *comm, uint32_t timeout_ms, lnt_pace_t **pace_p)
+{
+    lnt_pace_t *pace = NULL;
+    lnt_status_t status = lnt_mesh_vote(comm->mesh, prepare(comm, &pace), timeout_ms);
+
+    if (status >= 0) status = lnt_mesh_vote(comm->mesh, share_memory(comm, pace, timeout_ms), timeout_ms);
+    if (pace != NULL && pace->fd >= 0) (void)close(pace->fd);
     if (status < 0) {
         lnt_pace_drop(pace);
         return status;

@@ -38,6 +38,8 @@ typedef struct lnt_sink {
     void (*sent)(void *arg, lnt_send_t *send);
     /* A channel broke. The sink decides (the mesh usually knows more). */
     void (*broken)(void *arg, uint32_t peer, const char *why);
+    /* This rank itself cannot go on (no memory): the communicator fails with the thread's last error. */
+    void (*failed)(void *arg);
 } lnt_sink_t;
 
 /* Egress limit shared by the ranks of one played node; NULL where nothing is emulated. */
@@ -70,7 +72,7 @@ typedef struct lnt_transport_ops {
                           size_t *n_fds_p);
     lnt_status_t (*accept)(lnt_transport_t *transport, uint32_t peer, const void *buffer, size_t bytes, const int *fds,
                            size_t n_fds);
-    /* Queue a frame. Never blocks, never fails: trouble is reported through sink.broken. */
+    /* Queue a frame. Never blocks, never fails: trouble is reported through sink.broken or sink.failed. */
     void (*send)(lnt_transport_t *transport, lnt_send_t *send);
     /* Move what can be moved; true when something moved. */
     bool (*progress)(lnt_transport_t *transport);

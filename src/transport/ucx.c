@@ -37,11 +37,34 @@ static bool grow(lnt_ucx_t *ucx)
     return true;
 }
 
-lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx)
+/* A slab for each peer. */
+static lnt_status_t reserve(lnt_ucx_t *ucx)
+{
+    for (uint32_t rank = 0; rank < ucx->params.n_ranks; rank++) {
+        if (ucx->params.use[rank] != 0 && !grow(ucx)) {
+            return LNT_ERR_NO_MEMORY;
+        }
+    }
+    return LNT_OK;
+}
+
+/* The fault is this rank's, not the peer's; frames of that peer would be out of order from here on. */
+static bool grow_under_way(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer)
+{
+    if (grow(ucx)) {
+        return true;
+    }
+    peer->broken = true;
+    ucx->any_broken = true;
+    ucx->params.sink.failed(ucx->params.sink.arg);
+    return false;
+}
+
+lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer)
 {
     lnt_ucx_note_t *note;
 
-    if (ucx->free_notes == NULL && !grow(ucx)) {
+    if (ucx->free_notes == NULL && !grow_under_way(ucx, peer)) {
         return NULL;
     }
     note = ucx->free_notes;
@@ -49,11 +72,11 @@ lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx)
     return note;
 }
 
-lnt_ucx_post_t *lnt_ucx_take_post(lnt_ucx_t *ucx)
+lnt_ucx_post_t *lnt_ucx_take_post(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer)
 {
     lnt_ucx_post_t *post;
 
-    if (ucx->free_posts == NULL && !grow(ucx)) {
+    if (ucx->free_posts == NULL && !grow_under_way(ucx, peer)) {
         return NULL;
     }
     post = ucx->free_posts;
@@ -174,7 +197,10 @@ static lnt_status_t ucx_open(const lnt_transport_params_t *params, lnt_transport
     ucx->params = *params;
     ucx->event_fd = -1;
     ucx->peers = host_ops->calloc(params->n_ranks, sizeof(*ucx->peers), "ucx peers");
-    status = ucx->peers == NULL || !grow(ucx) ? LNT_ERR_NO_MEMORY : open_context(ucx);
+    status = ucx->peers == NULL ? LNT_ERR_NO_MEMORY : reserve(ucx);
+    if (status == LNT_OK) {
+        status = open_context(ucx);
+    }
     if (status == LNT_OK) {
         status = open_worker(ucx);
     }

@@ -82,9 +82,11 @@ void lnt_ucx_drop_notes(lnt_ucx_t *ucx);
 void lnt_ucx_send(lnt_transport_t *transport, lnt_send_t *send);
 bool lnt_ucx_push(lnt_ucx_t *ucx);
 
-/* ucx.c: records are taken from slabs that only grow. NULL when memory is out (the peer is then broken). */
-lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx);
-lnt_ucx_post_t *lnt_ucx_take_post(lnt_ucx_t *ucx);
+/* ucx.c: records are taken from slabs. There is one slab per peer from the start; more are added, and kept, when more
+ * frames are under way at once than ever before, so a steady state allocates nothing. NULL when memory is out: the
+ * communicator has then failed, and `peer` carries nothing more. */
+lnt_ucx_note_t *lnt_ucx_take_note(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer);
+lnt_ucx_post_t *lnt_ucx_take_post(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer);
 void lnt_ucx_break(lnt_ucx_t *ucx, uint32_t peer, const char *why);
 
 static inline void lnt_ucx_give_note(lnt_ucx_t *ucx, lnt_ucx_note_t *note)

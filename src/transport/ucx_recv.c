@@ -21,10 +21,13 @@ ucs_status_t lnt_ucx_on_message(void *arg, const void *header, size_t header_byt
         return UCS_OK; /* not one of ours */
     }
     peer = &ucx->peers[head.sender];
-    note = lnt_ucx_take_note(ucx);
-    if (note == NULL || !lnt_frame_header_valid(&head.frame) || (bytes > 0 && !keep) ||
+    if (!lnt_frame_header_valid(&head.frame) || (bytes > 0 && !keep) ||
         bytes != (size_t)head.frame.payload_bytes + head.frame.section_bytes) {
-        lnt_ucx_break(ucx, head.sender, note == NULL ? "out of memory" : "a frame that is not well formed");
+        lnt_ucx_break(ucx, head.sender, "a frame that is not well formed");
+        return UCS_OK;
+    }
+    note = lnt_ucx_take_note(ucx, peer);
+    if (note == NULL) {
         return UCS_OK;
     }
     *note = (lnt_ucx_note_t){.ucx = ucx,

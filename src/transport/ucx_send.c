@@ -61,13 +61,12 @@ static void finish_send(lnt_ucx_post_t *post, ucs_status_t status)
 
 static void post_frame(lnt_ucx_t *ucx, lnt_ucx_peer_t *peer, lnt_send_t *send)
 {
-    lnt_ucx_post_t *post = lnt_ucx_take_post(ucx);
+    lnt_ucx_post_t *post = lnt_ucx_take_post(ucx, peer);
     const uint8_t *frame = send->frame;
     ucp_request_param_t param;
     ucs_status_ptr_t request;
 
     if (post == NULL) {
-        lnt_ucx_break(ucx, peer->rank, "out of memory");
         return;
     }
     post->ucx = ucx;

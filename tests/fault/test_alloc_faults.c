@@ -14,6 +14,8 @@ enum {
     FLAG_ARMED = 1,
     N_RANKS = 3,
     FAILED_WELL = 10,
+    FAILED_UNTOLD = 11,     /* the others know who, and not why */
+    SITES_BEFORE_MESH = 2,  /* the mesh's own tables: nothing is there yet to tell them with */
     SITES_BEFORE_GATHER = 3 /* per rank */
 };
 
@@ -104,6 +106,9 @@ static int process_body(rank_self_t *self)
         RANK_CHECK(lnt_memory_fault_fired() == (code == FAILED_WELL));
         RANK_CHECK(code == 0 || lnt_last_error()->status == LNT_ERR_NO_MEMORY);
         lnt_memory_fail_after(0);
+    } else if (code == FAILED_WELL && plan->k > SITES_BEFORE_GATHER) {
+        RANK_CHECK(lnt_last_error()->peer == (int64_t)plan->victim);
+        if (lnt_last_error()->status != LNT_ERR_NO_MEMORY) code = FAILED_UNTOLD;
     }
     RANK_OK(lnt_context_destroy(context));
     RANK_CHECK(same_state(&before));
@@ -133,11 +138,14 @@ START_TEST(processes)
 {
     fault_plan_t plan = {.k = 1 + (uint32_t)_i * SITES_BEFORE_GATHER, .gbps = (_i == 0) ? 0 : 10};
     int codes[RANKS_MAX];
+    uint32_t untold = 0;
 
     do {
         plan.victim = plan.k % N_RANKS;
         (void)fork_ranks(N_RANKS, process_body, &plan, DEADLINE_MS, codes);
+        untold += (codes[(plan.victim + 1) % N_RANKS] == FAILED_UNTOLD);
         for (int r = 0; r < N_RANKS; r++) {
+            if (codes[r] == FAILED_UNTOLD) codes[r] = FAILED_WELL;
             ck_assert_msg(codes[r] == codes[plan.victim] && (codes[r] == 0 || codes[r] == FAILED_WELL),
                           "allocation %u of rank %u: rank %d ended with %d, the victim with %d", plan.k, plan.victim, r,
                           codes[r], codes[plan.victim]);
@@ -145,6 +153,7 @@ START_TEST(processes)
         plan.k++;
     } while (codes[plan.victim] != 0 && plan.k < MAX_SITES);
     ck_assert(plan.k > 10 && plan.k < MAX_SITES);
+    ck_assert_uint_eq(untold, SITES_BEFORE_MESH);
 }
 END_TEST
 

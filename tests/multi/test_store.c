@@ -515,12 +515,12 @@ static Suite *store_suite(void)
     if (with_secret) {
         tcase_add_loop_test(tcase, wrong_secret_is_refused_on_both_sides, 0, 2);
     } else {
-        printf("authentication tests skipped: the module is not there (libsodium)\n");
+        test_say_skipped("authentication of the store", "the module is not there (libsodium)");
     }
     if (have_ipv6()) {
         tcase_add_test(tcase, all_gather_over_ipv6);
     } else {
-        printf("IPv6 test skipped: this machine has no ::1\n");
+        test_say_skipped("the store over IPv6", "this machine has no ::1");
     }
     suite_add_tcase(suite, tcase);
     return suite;

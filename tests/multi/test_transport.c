@@ -66,7 +66,7 @@ typedef struct rig {
     uint64_t wire_bytes[2], expected_bytes;
     uint64_t random;
     bool refused;
-    uint32_t located[RANKS_MAX], n_received, n_sent, n_broken, n_wrong, n_overslept;
+    uint32_t located[RANKS_MAX], n_received, n_sent, n_broken, n_failed, n_wrong, n_overslept;
     char why[128];
     lnt_send_t sends[RANKS_MAX][FRAMES_MAX];
     lnt_status_t locate_status;
@@ -77,7 +77,7 @@ static lnt_status_t sink_locate(void *arg, uint32_t src, const lnt_frame_header_
     rig_t *rig = arg;
     uint64_t key = frame_key(rig->script, src, rig->self->rank, rig->located[src]);
 
-    if (rig->locate_status < 0) {
+    if (rig->locate_status != LNT_OK) {
         return rig->locate_status;
     }
     rig->random = test_mix_pair(rig->random, 5);
@@ -131,6 +131,13 @@ static void sink_broken(void *arg, uint32_t peer, const char *why)
     (void)snprintf(rig->why, sizeof(rig->why), "%s", why);
 }
 
+static void sink_failed(void *arg)
+{
+    rig_t *rig = arg;
+
+    rig->n_failed++;
+}
+
 static lnt_status_t setup_out(void *arg, uint32_t peer, void *buffer, size_t *bytes_p, int *fds, size_t *n_fds_p)
 {
     rig_t *rig = arg;
@@ -177,17 +184,21 @@ static bool row_fits(rig_t *rig)
 
 static lnt_transport_params_t rig_params(rig_t *rig)
 {
-    return (lnt_transport_params_t){
-        .rank = rig->self->rank,
-        .n_ranks = rig->self->n_ranks,
-        .peers = rig->mesh.peers,
-        .use = rig->use,
-        .is_inter = rig->is_inter,
-        .pacer = rig->pacer,
-        .doorbell = rig->doorbell,
-        .ring_bytes = rig->script->ring_bytes,
-        .sink = {.arg = rig, .locate = sink_locate, .arrived = sink_arrived, .sent = sink_sent, .broken = sink_broken},
-        .wire_bytes = rig->wire_bytes};
+    return (lnt_transport_params_t){.rank = rig->self->rank,
+                                    .n_ranks = rig->self->n_ranks,
+                                    .peers = rig->mesh.peers,
+                                    .use = rig->use,
+                                    .is_inter = rig->is_inter,
+                                    .pacer = rig->pacer,
+                                    .doorbell = rig->doorbell,
+                                    .ring_bytes = rig->script->ring_bytes,
+                                    .sink = {.arg = rig,
+                                             .locate = sink_locate,
+                                             .arrived = sink_arrived,
+                                             .sent = sink_sent,
+                                             .broken = sink_broken,
+                                             .failed = sink_failed},
+                                    .wire_bytes = rig->wire_bytes};
 }
 
 static int rig_open(rig_t *rig, rank_self_t *self)
@@ -517,6 +528,52 @@ START_TEST(broken_peers_are_noticed)
 }
 END_TEST
 
+/* The receiver cannot take its frames yet. What it has from the start holds a good many; when there are too many and
+ * memory is out, that is its own fault and not the sender's. */
+static int body_out_of_memory(rank_self_t *self)
+{
+    rig_t *rig = rig_new();
+    uint64_t end = rank_now_ms() + WAIT_MS;
+    _Atomic uint32_t *over = &self->world->flags[0];
+    int code = rig_open(rig, self);
+
+    if (code != 0) {
+        return code;
+    }
+    rig->locate_status = LNT_IN_PROGRESS;
+    for (uint32_t i = 0; (self->rank == 0) && (i < rig->script->frames); i++) {
+        RANK_PASS(post(rig, 1, i));
+    }
+    lnt_memory_fail_after(self->rank); /* the receiver's next one */
+    while ((atomic_load(over) == 0) && (rank_now_ms() < end)) {
+        if (!rig->ops->progress(rig->transport)) {
+            rank_nap_us(500);
+        }
+        atomic_fetch_add(over, (rig->n_failed > 0) || (rig->n_broken > 0));
+    }
+    if (self->rank == 1) {
+        RANK_CHECK(lnt_memory_fault_fired() && (rig->n_failed == 1) && (rig->n_broken == 0));
+        RANK_CHECK(lnt_last_error()->status == LNT_ERR_NO_MEMORY);
+    }
+    lnt_memory_fail_after(0);
+    RANK_PASS(rank_barrier(self));
+    rig_close(rig);
+    return 0;
+}
+
+START_TEST(own_lack_of_memory_is_not_the_peers_fault)
+{
+    script_t script = {
+        .row = "ucx", .tcp = true, .ring_bytes = 4096, .largest = 100, .frames = 200, .seed = test_random()};
+    int codes[2];
+
+    (void)fork_ranks(2, body_out_of_memory, &script, DEADLINE_MS, codes);
+    for (int i = 0; i < 2; i++) {
+        ck_assert((codes[i] == 0) || (codes[i] == SKIPPED)); /* every_row_as_processes says so */
+    }
+}
+END_TEST
+
 START_TEST(failed_allocations_leave_nothing_behind)
 {
     uint64_t wire_bytes[2] = {0};
@@ -589,6 +646,7 @@ static Suite *transport_suite(void)
     tcase_add_test(tcase, sleeping_and_waking);
     tcase_add_test(tcase, paced_frames_arrive_whole);
     tcase_add_loop_test(tcase, broken_peers_are_noticed, 0, 6);
+    tcase_add_test(tcase, own_lack_of_memory_is_not_the_peers_fault);
     tcase_add_test(tcase, failed_allocations_leave_nothing_behind);
     if (TEST_SANITIZED) {
         test_say_skipped("a limit of address space", "sanitizers need all the space there is");
