@@ -98,17 +98,18 @@ lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
 
 const char *lnt_codec_name(const lnt_codec_t *codec)
 {
-    return codec->row->name;
+    return codec != NULL ? codec->row->name : "none";
 }
 
 uint32_t lnt_codec_block(const lnt_codec_t *codec)
 {
-    return codec->cfg.block;
+    return codec != NULL ? codec->cfg.block : 0;
 }
 
 /* Every full block is whole bytes, so only the last one is rounded. */
 uint64_t lnt_codec_encoded_size(const lnt_codec_t *codec, uint64_t n)
 {
+    if (codec == NULL) return UINT64_MAX;
     uint64_t block = codec->cfg.block, rest = n % block, total;
     uint64_t scale_bytes = codec->row->has_scales ? 4 : 0;
     uint64_t block_bytes = scale_bytes + lnt_codec_code_bytes(codec, block);

@@ -39,7 +39,8 @@ LNT_API const char *const *lnt_codec_list(void);
 LNT_API const char *lnt_codec_name(const lnt_codec_t *codec);
 LNT_API uint32_t lnt_codec_block(const lnt_codec_t *codec);
 
-/* Exact size in bytes of the encoded form of a run of n elements; UINT64_MAX if it does not fit 64 bits. */
+/* Exact size in bytes of the encoded form of a run of n elements; UINT64_MAX if it does not fit 64 bits or codec is
+ * NULL. (The two calls above say "none" and 0 for NULL.) */
 LNT_API uint64_t lnt_codec_encoded_size(const lnt_codec_t *codec, uint64_t n);
 
 /* Encode a run. `wire` receives lnt_codec_encoded_size(codec, n) bytes.

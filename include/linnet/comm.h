@@ -72,8 +72,9 @@ LNT_API lnt_status_t lnt_comm_split(lnt_comm_t *comm, int64_t color, int64_t key
  * block. */
 LNT_API void lnt_comm_abort(lnt_comm_t *comm, const char *reason);
 
-/* LNT_OK, or the error the communicator failed with; *info_p (may be NULL) receives the record, which names the same
- * culprit on all ranks. Any thread. */
+/* LNT_OK, or the error the communicator failed with; *info_p (may be NULL) receives the record. A lost,
+ * stopped or aborting rank is named alike by all ranks; where ranks disagree (MISMATCH) each side may name the other.
+ * Any thread. */
 LNT_API lnt_status_t lnt_comm_async_error(lnt_comm_t *comm, lnt_error_info_t *info_p);
 
 typedef struct lnt_comm_info {

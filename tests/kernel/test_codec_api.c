@@ -96,6 +96,16 @@ START_TEST(a_faster_row_may_bring_single_ops)
 }
 END_TEST
 
+START_TEST(no_codec_is_no_crash)
+{
+    ck_assert_str_eq(lnt_codec_name(NULL), "none");
+    ck_assert_uint_eq(lnt_codec_block(NULL), 0);
+    ck_assert(lnt_codec_encoded_size(NULL, 5) == UINT64_MAX);
+    ck_assert_int_eq(lnt_codec_encode(NULL, "", LNT_F32, 0, NULL, NULL, NULL), LNT_ERR_INVALID_ARG);
+    lnt_codec_destroy(NULL);
+}
+END_TEST
+
 START_TEST(encoded_sizes)
 {
     const uint64_t bases[] = {0,          64,         1024,       5000,       1ull << 31,
@@ -191,6 +201,7 @@ int main(void)
     tcase_add_test(all, bad_parameters_are_refused_by_name);
     tcase_add_test(all, kernels_are_chosen_by_the_environment);
     tcase_add_test(all, a_faster_row_may_bring_single_ops);
+    tcase_add_test(all, no_codec_is_no_crash);
     tcase_add_test(all, encoded_sizes);
     tcase_add_test(all, encode_refuses_and_reports);
     tcase_add_loop_test(all, decode_refuses_bad_scales_and_sizes, 0, 2);
