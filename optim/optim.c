@@ -36,9 +36,9 @@ static const lnt_optim_row_t *find_row(const char *name)
     while (lnt_optim_list()[n] != NULL)
         n++;
     nearest = lnt_nearest_name(name, lnt_optim_list(), n);
-    (void)lnt_error(LNT_ERR_INVALID_ARG, "see lnt_optim_list", "there is no algorithm \"%s\"%s%s%s", name,
-                    nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
-                    nearest != NULL ? "\"?" : "");
+    (void)lnt_error(LNT_ERR_INVALID_ARG, "lnt_optim_list, docs/optimizers.md and `linnet-bert --list` name them",
+                    "there is no algorithm \"%s\"%s%s%s", name, nearest != NULL ? "; did you mean \"" : "",
+                    nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "");
     return NULL;
 }
 

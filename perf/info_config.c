@@ -19,6 +19,15 @@ static const char *shown_value(const lnt_knob_t *knob)
     return (strcmp(knob->name, "LINNET_SECRET") == 0) ? "(set, not shown)" : knob->value;
 }
 
+/* The listing shows values as they are set; whether they can be read is the library's own judgement. */
+static int check_values(void)
+{
+    lnt_context_t *context;
+
+    if (tool_create_context("linnet-info", &context) < 0) return tool_complain("linnet-info");
+    return (lnt_context_destroy(context) < 0) ? tool_complain("linnet-info") : TOOL_OK;
+}
+
 int info_knobs(void)
 {
     lnt_knob_t knob;
@@ -30,7 +39,7 @@ int info_knobs(void)
         printf("    [%s] %s; default \"%s\"\n    %s\n", knob.module,
                (value != NULL) ? "from the environment" : "default", knob.default_text, knob.help);
     }
-    return TOOL_OK;
+    return check_values();
 }
 
 /* A | would end a table's cell. */

@@ -91,6 +91,8 @@ static int refuse(const char *what, const char *name, const char *const *names, 
 
     (void)fprintf(stderr, PERF_NAME ": there is no %s \"%s\"", what, name);
     if (near != NULL) (void)fprintf(stderr, "; did you mean %s?", near);
+    for (size_t i = 0; i < n; i++)
+        (void)fprintf(stderr, "%s%s", (i == 0) ? "; known: " : ", ", names[i]);
     (void)fprintf(stderr, "\n");
     return TOOL_USAGE;
 }

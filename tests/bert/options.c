@@ -30,7 +30,8 @@ typedef struct row {
 static const row_t rows[] = {
     ROW("preset", "small", preset, KIND_TEXT, 0, "model; small: 239 680 parameters, 2 layers of 64, 16 tokens"),
     ROW("ranks", "4", ranks, KIND_INT, 1, "ranks to start on this machine (unused under mpirun, torchrun)"),
-    ROW("nodes", "0", nodes, KIND_INT, 0, "nodes the ranks play, in equal parts; 0: as many as there are hosts"),
+    ROW("nodes", "0", nodes, KIND_INT, 0,
+        "nodes the ranks play, in equal parts; 0: as many as there are hosts. One node compresses nothing"),
     ROW("optim", "adam", optim, KIND_TEXT, 0, "optimizer; --list shows them"),
     ROW("warmup-codec", NULL, warmup_codec, KIND_TEXT, 0, "codec of the exchanges before the freeze, e.g. int8"),
     ROW("opt-options", NULL, opt_options, KIND_TEXT, 0, "further options of the optimizer, \"key=value,key=value\""),
@@ -54,7 +55,7 @@ static const row_t rows[] = {
     ROW("timeout", "120", timeout_s, KIND_INT, 1, "seconds without any progress after which a run fails"),
     ROW("check-rows", NULL, check_rows, KIND_FLAG, 0, "report whether unused table rows kept their bits"),
     ROW("check-params", NULL, check_params, KIND_FLAG, 0, "compare the state of all ranks after every step"),
-    ROW("quiet", NULL, quiet, KIND_FLAG, 0, "no progress lines"),
+    ROW("quiet", NULL, quiet, KIND_FLAG, 0, "print nothing but errors"),
     ROW("list", NULL, list, KIND_FLAG, 0, "list optimizers and their options"),
     ROW("help", NULL, help, KIND_FLAG, 0, "this text"),
 };

@@ -389,29 +389,32 @@ END_TEST
 /* Without a free descriptor rank 0 says so, instead of turning round until its time is up. */
 START_TEST(no_descriptor_is_an_error_at_once)
 {
+    enum { LIMIT = 64 };
     rank_run_t run;
-    struct rlimit limit;
+    struct rlimit before, limit;
     uint16_t port = free_port();
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), taken[LIMIT], n_taken = 0;
 
     fill(&run, 1, port, NULL);
     run.params.n_ranks = 2;
     start(&run, 1);
     close(knock(port));
-    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    limit.rlim_cur = 64;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = LIMIT;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    while (dup(fd) >= 0) {
+    while (n_taken < LIMIT && (taken[n_taken] = dup(fd)) >= 0) {
+        n_taken++;
     }
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     finish(&run, 1);
-    for (int i = 3; i < 64; i++) {
-        close(i);
+    while (n_taken > 0) {
+        close(taken[--n_taken]); /* these alone: others belong to the test program */
     }
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    close(fd);
+    (void)setrlimit(RLIMIT_NOFILE, &before);
     ck_assert_int_eq(run.status, LNT_ERR_SYSTEM);
     ck_assert_ptr_nonnull(strstr(run.cause, "cannot accept"));
 }
