@@ -7,20 +7,21 @@
 
 enum { STRIP = LNT_PAD };
 
-static bool bf16_overflows(const float *a, size_t n)
+static bool bf16_overflows(const lnt_chunk_t *chunk)
 {
     uint32_t any = 0;
-    for (size_t i = 0; i < n; i += STRIP)
+    for (size_t i = 0; i < chunk->n; i += STRIP)
         for (size_t k = 0; k < STRIP; k++)
-            any |= lnt_bf16_overflow_bit(a[i + k]);
+            any |= lnt_bf16_overflow_bit(chunk->a[i + k]);
     return any >> 31;
 }
 
-static void bf16_code(const float *restrict a, size_t n, float scale, uint8_t *restrict codes, float *restrict error)
+static void bf16_code(const lnt_chunk_t *chunk, float scale, uint8_t *restrict codes, float *restrict error)
 {
     (void)scale;
+    const float *restrict a = chunk->a;
     alignas(64) uint16_t strip[STRIP];
-    for (size_t i = 0; i < n; i += STRIP) {
+    for (size_t i = 0; i < chunk->n; i += STRIP) {
         for (size_t k = 0; k < STRIP; k++) {
             strip[k] = lnt_bf16_code(a[i + k]);
             error[i + k] = a[i + k] - lnt_bf16_value(strip[k]);
@@ -29,8 +30,10 @@ static void bf16_code(const float *restrict a, size_t n, float scale, uint8_t *r
     }
 }
 
-static void bf16_decode(const uint8_t *restrict codes, size_t n, float scale, float *restrict values)
+static void bf16_decode(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale,
+                        float *restrict values)
 {
+    (void)live;
     (void)scale;
     alignas(64) uint16_t halves[LNT_CHUNK + LNT_PAD] = {0};
     memcpy(halves, codes, n * sizeof(*halves));

@@ -8,6 +8,7 @@
 
 #include "block_ref.h"
 #include "float_bits.h"
+#include "impl.h"
 
 enum { STRIP = LNT_PAD };
 
@@ -80,7 +81,7 @@ static uint64_t count_live(const uint8_t *live, size_t n)
 static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint64_t n)
 {
     lnt_encode_in_t sub = *in;
-    sub.values = (const uint8_t *)in->values + first * lnt_dtype_row(in->dtype)->size;
+    sub.values = (const uint8_t *)in->values + first * lnt_dtype_size(in->dtype);
     sub.n = n;
     sub.index = in->index + first;
     if (in->live) sub.live = in->live + first / 8;
@@ -88,22 +89,30 @@ static lnt_encode_in_t sub_input(const lnt_encode_in_t *in, uint64_t first, uint
     return sub;
 }
 
-/* a = input + error, dead elements +0, padding +0. True if an element, dead or not, cannot be coded. */
-static bool load_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, scratch_t *s)
+/* The chunk of n elements from `first` on: a = input + error, dead elements +0, padding +0. Sets *poisoned_p if an
+ * element, dead or not, cannot be coded. */
+static lnt_chunk_t load_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n,
+                              scratch_t *s, bool *poisoned_p)
 {
-    const lnt_dtype_row_t *dtype = lnt_dtype_row(in->dtype);
-    dtype->widen((const uint8_t *)in->values + first * dtype->size, n, s->a);
+    const uint8_t *values = (const uint8_t *)in->values + first * lnt_dtype_size(in->dtype);
+    lnt_chunk_t chunk = {.a = s->a,
+                         .n = n,
+                         .live = in->live ? in->live + first / 8 : NULL,
+                         .seed = in->seed,
+                         .index = in->index + first};
+    lnt_array_ops_ref.widen[in->dtype](values, n, s->a);
     memset(s->a + n, 0, LNT_PAD * sizeof(*s->a));
     bool poisoned = in->error_in ? add_error(s->a, in->error_in + first, n, s->error) : any_nonfinite(s->a, n);
-    if (in->live) zero_dead(s->a, n, in->live + first / 8);
-    return poisoned || (loops->overflows && loops->overflows(s->a, n));
+    if (chunk.live) zero_dead(s->a, n, chunk.live);
+    if (poisoned || (loops->overflows && loops->overflows(&chunk))) *poisoned_p = true;
+    return chunk;
 }
 
-static void measure_chunk(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *live,
-                          uint64_t position, size_t n, scratch_t *s, lnt_measure_t *m)
+static void measure_chunk(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk,
+                          uint64_t position, lnt_measure_t *m)
 {
-    m->count += live ? count_live(live, n) : n;
-    if (loops->measure) loops->measure(cfg, s->a, (size_t)(position % LNT_TREE_LANES), n, m);
+    m->count += chunk->live ? count_live(chunk->live, chunk->n) : chunk->n;
+    if (loops->measure) loops->measure(cfg, chunk, (size_t)(position % LNT_TREE_LANES), m);
 }
 
 /* Padding coded as live elements and dead ones coded by their +0 must not show. */
@@ -123,21 +132,21 @@ static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_
 
 /* Codes and error of the chunk in scratch. `poisoned`: codes 0 under a scale of +0, and an error nobody may use. Values
  * without a scale (f32, bf16) pass as they are: plain collectives hand NaN and Inf on. */
-static void code_chunk(const lnt_ref_loops_t *loops, const lnt_encode_in_t *in, uint64_t first, size_t n, float scale,
-                       bool poisoned, scratch_t *s, uint8_t *codes, float *error_out)
+static void code_chunk(const lnt_ref_loops_t *loops, const lnt_chunk_t *chunk, float scale, bool poisoned, scratch_t *s,
+                       uint8_t *codes, float *error_out)
 {
-    size_t bytes = (n * loops->bits + 7) / 8;
+    size_t n = chunk->n, bytes = (n * loops->bits + 7) / 8;
     if (poisoned && loops->has_scales) {
         memset(codes, 0, bytes);
-        if (error_out) memcpy(error_out + first, s->a, n * sizeof(*s->a));
+        if (error_out) memcpy(error_out, s->a, n * sizeof(*s->a));
         return;
     }
     bool whole = error_out && n % STRIP == 0; /* nothing is overrun: no detour through scratch */
-    float *error = whole ? error_out + first : s->error;
-    loops->code(s->a, n, scale, s->codes, error);
-    clear_codes(loops, in->live ? in->live + first / 8 : NULL, n, s->codes, error);
+    float *error = whole ? error_out : s->error;
+    loops->code(chunk, scale, s->codes, error);
+    clear_codes(loops, chunk->live, n, s->codes, error);
     memcpy(codes, s->codes, bytes);
-    if (error_out && !whole) memcpy(error_out + first, error, n * sizeof(*error));
+    if (error_out && !whole) memcpy(error_out, error, n * sizeof(*error));
 }
 
 void lnt_ref_measure(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
@@ -146,9 +155,8 @@ void lnt_ref_measure(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, c
     scratch_t s;
     scratch_init(&s);
     for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
-        size_t n = chunk_size(in->n - i);
-        if (load_chunk(loops, in, i, n, &s)) m->poisoned = true;
-        measure_chunk(loops, cfg, in->live ? in->live + i / 8 : NULL, first + i, n, &s, m);
+        lnt_chunk_t chunk = load_chunk(loops, in, i, chunk_size(in->n - i), &s, &m->poisoned);
+        measure_chunk(loops, cfg, &chunk, first + i, m);
     }
 }
 
@@ -166,9 +174,9 @@ void lnt_ref_encode_scaled(const lnt_ref_loops_t *loops, const lnt_encode_in_t *
     bool poisoned = false;
     scratch_init(&s);
     for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
-        size_t n = chunk_size(in->n - i);
-        poisoned |= load_chunk(loops, in, i, n, &s);
-        code_chunk(loops, in, i, n, scale, poisoned, &s, out->codes + i * loops->bits / 8, out->error_out);
+        lnt_chunk_t chunk = load_chunk(loops, in, i, chunk_size(in->n - i), &s, &poisoned);
+        code_chunk(loops, &chunk, scale, poisoned, &s, out->codes + i * loops->bits / 8,
+                   out->error_out ? out->error_out + i : NULL);
     }
     if (poisoned && loops->has_scales) memset(out->codes, 0, (size_t)((in->n * loops->bits + 7) / 8));
     if (poisoned) out->poisoned = true;
@@ -180,17 +188,16 @@ static float encode_block(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *c
                           scratch_t *s, uint8_t *codes, float *error_out, bool *poisoned_p)
 {
     lnt_measure_t m = {.poisoned = false};
+    lnt_chunk_t chunk;
     for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
-        size_t n = chunk_size(in->n - i);
-        if (load_chunk(loops, in, i, n, s)) m.poisoned = true;
-        measure_chunk(loops, cfg, in->live ? in->live + i / 8 : NULL, i, n, s, &m);
+        chunk = load_chunk(loops, in, i, chunk_size(in->n - i), s, &m.poisoned);
+        measure_chunk(loops, cfg, &chunk, i, &m);
     }
     bool poisoned = false;
     float scale = lnt_ref_finish(loops, cfg, &m, &poisoned);
     for (uint64_t i = 0; i < in->n; i += LNT_CHUNK) {
-        size_t n = chunk_size(in->n - i);
-        if (in->n > LNT_CHUNK) (void)load_chunk(loops, in, i, n, s);
-        code_chunk(loops, in, i, n, scale, poisoned, s, codes + i * loops->bits / 8, error_out);
+        if (in->n > LNT_CHUNK) chunk = load_chunk(loops, in, i, chunk_size(in->n - i), s, &m.poisoned);
+        code_chunk(loops, &chunk, scale, poisoned, s, codes + i * loops->bits / 8, error_out ? error_out + i : NULL);
     }
     if (poisoned) *poisoned_p = true;
     return scale;
@@ -226,7 +233,7 @@ static void decode_chunk(const lnt_ref_loops_t *loops, const uint8_t *codes, con
 {
     alignas(64) float scratch[LNT_CHUNK + LNT_PAD];
     float *values = add || n % STRIP ? scratch : out;
-    loops->decode(codes, n, scale, values);
+    loops->decode(codes, n, live, scale, values);
     if (live) zero_dead(values, n, live);
     if (add)
         add_values(out, scratch, n);
@@ -256,4 +263,11 @@ void lnt_ref_decode_add(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg
                         const uint8_t *codes, uint64_t n, const uint8_t *live, float *acc)
 {
     decode_run(loops, cfg, scales, codes, n, live, true, acc);
+}
+
+void lnt_ref_decode_sum(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_coded_run_t *runs,
+                        uint32_t n_runs, uint64_t n, const uint8_t *live, bool add, float *out)
+{
+    for (uint32_t r = 0; r < n_runs; r++)
+        decode_run(loops, cfg, runs[r].scales, runs[r].codes, n, live, add || r > 0, out);
 }

@@ -17,19 +17,29 @@ enum {
     LNT_CODES_MAX = 4 * (LNT_CHUNK + LNT_PAD)
 };
 
-/* What a codec adds to the driver. `a` is scratch: n elements, then +0 up to the next multiple of LNT_PAD. */
+/* A chunk in scratch: n elements of input + error, then +0 up to the next multiple of LNT_PAD. */
+typedef struct lnt_chunk {
+    const float *a;
+    size_t n;
+    const uint8_t *live;  /* bits of the chunk, dead elements are +0 in `a`; NULL: all live */
+    uint64_t seed, index; /* of the first element, as in lnt_encode_in_t */
+} lnt_chunk_t;
+
+/* What a codec adds to the driver. */
 typedef struct lnt_ref_loops {
     uint32_t bits;
     bool has_scales;
     /* Does an element, finite itself, become non-finite when coded? NULL: never. */
-    bool (*overflows)(const float *a, size_t n);
+    bool (*overflows)(const lnt_chunk_t *chunk);
     /* Add the chunk to the partial sums. a[-shift] is lane 0, with +0 between. NULL: nothing to measure. */
-    void (*measure)(const lnt_codec_cfg_t *cfg, const float *a, size_t shift, size_t n, lnt_measure_t *m);
+    void (*measure)(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m);
     /* The scale of a clean block; clears *codable_p when it cannot be decoded. NULL: no scales. */
     float (*finish)(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *codable_p);
-    /* Codes of n elements, and error[i] = a[i] - decoded. Bits behind the last element are the driver's business. */
-    void (*code)(const float *restrict a, size_t n, float scale, uint8_t *restrict codes, float *restrict error);
-    void (*decode)(const uint8_t *restrict codes, size_t n, float scale, float *restrict values);
+    /* Codes, and error[i] = a[i] - decoded. Bits behind the last element and those of dead elements are the driver's
+     * business. */
+    void (*code)(const lnt_chunk_t *chunk, float scale, uint8_t *restrict codes, float *restrict error);
+    /* Values of n elements; dead ones are the driver's business, but `live` may say how codes are to be read. */
+    void (*decode)(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale, float *restrict values);
 } lnt_ref_loops_t;
 
 void lnt_ref_encode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
@@ -38,6 +48,8 @@ void lnt_ref_decode(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, co
                     const uint8_t *codes, uint64_t n, const uint8_t *live, float *out);
 void lnt_ref_decode_add(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const uint8_t *scales,
                         const uint8_t *codes, uint64_t n, const uint8_t *live, float *acc);
+void lnt_ref_decode_sum(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_coded_run_t *runs,
+                        uint32_t n_runs, uint64_t n, const uint8_t *live, bool add, float *out);
 void lnt_ref_measure(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
                      uint64_t first, lnt_measure_t *m);
 float lnt_ref_finish(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned);
@@ -59,6 +71,11 @@ void lnt_ref_encode_scaled(const lnt_ref_loops_t *loops, const lnt_encode_in_t *
     {                                                                                                                  \
         lnt_ref_decode_add(&_codec##_loops, cfg, scales, codes, n, live, acc);                                         \
     }                                                                                                                  \
+    static void _codec##_run_decode_sum(const lnt_codec_cfg_t *cfg, const lnt_coded_run_t *runs, uint32_t n_runs,      \
+                                        uint64_t n, const uint8_t *live, bool add, float *out)                         \
+    {                                                                                                                  \
+        lnt_ref_decode_sum(&_codec##_loops, cfg, runs, n_runs, n, live, add, out);                                     \
+    }                                                                                                                  \
     static void _codec##_run_measure(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first,            \
                                      lnt_measure_t *m)                                                                 \
     {                                                                                                                  \
@@ -74,8 +91,12 @@ void lnt_ref_encode_scaled(const lnt_ref_loops_t *loops, const lnt_encode_in_t *
         (void)cfg;                                                                                                     \
         lnt_ref_encode_scaled(&_codec##_loops, in, scale, out);                                                        \
     }                                                                                                                  \
-    const lnt_codec_ops_t lnt_##_codec##_ops_ref = {_codec##_run_encode,     _codec##_run_decode,                      \
-                                                    _codec##_run_decode_add, _codec##_run_measure,                     \
-                                                    _codec##_run_finish,     _codec##_run_encode_scaled}
+    const lnt_codec_ops_t lnt_##_codec##_ops_ref = {.encode = _codec##_run_encode,                                     \
+                                                    .decode = _codec##_run_decode,                                     \
+                                                    .decode_add = _codec##_run_decode_add,                             \
+                                                    .decode_sum = _codec##_run_decode_sum,                             \
+                                                    .measure = _codec##_run_measure,                                   \
+                                                    .finish = _codec##_run_finish,                                     \
+                                                    .encode_scaled = _codec##_run_encode_scaled}
 
 #endif

@@ -15,14 +15,22 @@
 
 #include <linnet/codec.h>
 
+#include "array.h"
 #include "dtype.h"
 
 typedef enum lnt_codec_id {
     LNT_CODEC_F32 = 0,
     LNT_CODEC_BF16 = 1,
     LNT_CODEC_SIGN1 = 2,
-    LNT_CODEC_INT8 = 3
+    LNT_CODEC_INT8 = 3,
+    LNT_CODEC_INT4 = 4,
+    LNT_CODEC_INT4_HADAMARD = 5,
+    LNT_CODEC_F16 = 6,
+    LNT_CODEC_BF16_SR = 7,
+    LNT_CODEC_F16_SR = 8
 } lnt_codec_id_t;
+
+enum { LNT_CODEC_COUNT = 4 }; /* rows in the table */
 
 typedef struct lnt_codec_cfg {
     uint32_t block;
@@ -37,7 +45,7 @@ typedef struct lnt_encode_in {
     const uint8_t *live;   /* NULL: all live */
     const float *error_in; /* NULL: no error feedback */
     uint64_t seed;  /* for codecs that round by chance: element i takes the random number of (seed, index + i) and */
-    uint64_t index; /* nothing else, so results do not depend on pieces. Not used by the codecs of today */
+    uint64_t index; /* nothing else, so results do not depend on pieces */
 } lnt_encode_in_t;
 
 typedef struct lnt_encode_out {
@@ -45,7 +53,15 @@ typedef struct lnt_encode_out {
     uint8_t *codes;
     float *error_out; /* NULL or n floats; may equal error_in */
     bool poisoned;    /* set (never cleared) when any element was non-finite or cannot be coded */
+    bool stream;      /* a hint: error_out is part of something far larger than the caches and not read soon, so stores
+                       * may go around them. Changes no bytes */
 } lnt_encode_out_t;
+
+/* A coded run, for ops that take several. */
+typedef struct lnt_coded_run {
+    const uint8_t *scales; /* NULL for codecs without scales */
+    const uint8_t *codes;
+} lnt_coded_run_t;
 
 /* Partial sums of one block, so that a block larger than a segment can be measured in pieces (compat grids).
  * `first` below is the index of the piece's first element in its block; lanes follow it. */
@@ -62,10 +78,14 @@ typedef struct lnt_codec_ops {
                    const uint8_t *live, float *out);
     void (*decode_add)(const lnt_codec_cfg_t *cfg, const uint8_t *scales, const uint8_t *codes, uint64_t n,
                        const uint8_t *live, float *acc);
+    /* What a server does with the runs of all nodes, in one pass: out = run 0 + run 1 + ..., or with `add` out = out +
+     * run 0 + ..., f32, in this order. Same bytes as decode (or decode_add) of run 0 and decode_add of the others. */
+    void (*decode_sum)(const lnt_codec_cfg_t *cfg, const lnt_coded_run_t *runs, uint32_t n_runs, uint64_t n,
+                       const uint8_t *live, bool add, float *out);
     /* The two-step form of encode. measure adds a piece to *m (zeroed by the caller); finish turns it into a scale;
      * encode_scaled codes a piece with that scale (one block, so one scale, whatever cfg->block says).
-     * Pieces start on a multiple of 8 elements. A clean piece of a poisoned block keeps its bits; the scale +0 says
-     * zero. */
+     * Pieces start on a multiple of 32 elements of their block. A clean piece of a poisoned block keeps its bits; the
+     * scale +0 says zero. */
     void (*measure)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, lnt_measure_t *m);
     float (*finish)(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned);
     void (*encode_scaled)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, float scale, lnt_encode_out_t *out);

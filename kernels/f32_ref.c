@@ -3,15 +3,17 @@
 
 #include "block_ref.h"
 
-static void f32_code(const float *restrict a, size_t n, float scale, uint8_t *restrict codes, float *restrict error)
+static void f32_code(const lnt_chunk_t *chunk, float scale, uint8_t *restrict codes, float *restrict error)
 {
     (void)scale;
-    memcpy(codes, a, n * sizeof(*a));
-    memset(error, 0, n * sizeof(*error));
+    memcpy(codes, chunk->a, chunk->n * sizeof(*chunk->a));
+    memset(error, 0, chunk->n * sizeof(*error));
 }
 
-static void f32_decode(const uint8_t *restrict codes, size_t n, float scale, float *restrict values)
+static void f32_decode(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale,
+                       float *restrict values)
 {
+    (void)live;
     (void)scale;
     memcpy(values, codes, n * sizeof(*values));
 }

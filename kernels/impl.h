@@ -5,18 +5,19 @@
 #ifndef LNT_KERNELS_IMPL_H
 #define LNT_KERNELS_IMPL_H
 
+#include "array.h"
 #include "codec.h"
-
-enum { LNT_CODEC_COUNT = 4 };
 
 typedef struct lnt_kernel_impl {
     const char *name;
     const char *doc;
     bool (*usable)(void);                        /* does this machine have what it needs? */
     const lnt_codec_ops_t *ops[LNT_CODEC_COUNT]; /* by lnt_codec_id_t */
+    const lnt_array_ops_t *arrays;
 } lnt_kernel_impl_t;
 
 extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
+extern const lnt_array_ops_t lnt_array_ops_ref;
 
 /* Rows from slowest to fastest; row 0 is "ref". */
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
@@ -29,5 +30,11 @@ lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
 
 /* Takes the ops that `more` has. */
 void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more);
+
+/* The implementation that lnt_arrays and the update rules use, process-wide; `auto` until somebody selects. Any thread,
+ * any time: all give the same bytes. */
+void lnt_kernels_select(const lnt_kernel_impl_t *impl);
+const lnt_kernel_impl_t *lnt_kernels_selected(void);
+lnt_array_ops_t lnt_kernel_arrays(const lnt_kernel_impl_t *impl); /* as lnt_kernel_ops */
 
 #endif

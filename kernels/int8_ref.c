@@ -6,14 +6,14 @@
 
 enum { STRIP = LNT_PAD };
 
-static void int8_measure(const lnt_codec_cfg_t *cfg, const float *a, size_t shift, size_t n, lnt_measure_t *m)
+static void int8_measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m)
 {
     (void)cfg;
     (void)shift; /* a maximum has no order */
     int32_t top = (int32_t)m->amax_bits;
-    for (size_t i = 0; i < n; i += STRIP) {
+    for (size_t i = 0; i < chunk->n; i += STRIP) {
         for (size_t k = 0; k < STRIP; k++) {
-            int32_t bits = (int32_t)lnt_f32_abs_bits(a[i + k]);
+            int32_t bits = (int32_t)lnt_f32_abs_bits(chunk->a[i + k]);
             top = bits > top ? bits : top;
         }
     }
@@ -28,8 +28,10 @@ static float int8_finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, boo
     return scale;
 }
 
-static void int8_code(const float *restrict a, size_t n, float scale, uint8_t *restrict codes, float *restrict error)
+static void int8_code(const lnt_chunk_t *chunk, float scale, uint8_t *restrict codes, float *restrict error)
 {
+    const float *restrict a = chunk->a;
+    size_t n = chunk->n;
     if (!(scale > 0.0f)) {
         memset(codes, 0, n);
         memcpy(error, a, n * sizeof(*a));
@@ -46,8 +48,10 @@ static void int8_code(const float *restrict a, size_t n, float scale, uint8_t *r
     }
 }
 
-static void int8_decode(const uint8_t *restrict codes, size_t n, float scale, float *restrict values)
+static void int8_decode(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale,
+                        float *restrict values)
 {
+    (void)live;
     alignas(64) int8_t strip[LNT_CHUNK + LNT_PAD] = {0};
     memcpy(strip, codes, n);
     for (size_t i = 0; i < n; i += STRIP)

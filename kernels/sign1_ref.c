@@ -19,10 +19,10 @@ static void sweep_magnitudes(const float *restrict a, double *restrict lanes)
         lanes[i] += (double)lnt_f32_from_bits(lnt_f32_abs_bits(a[i]));
 }
 
-static void sign1_measure(const lnt_codec_cfg_t *cfg, const float *a, size_t shift, size_t n, lnt_measure_t *m)
+static void sign1_measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m)
 {
-    const float *base = a - shift;
-    for (size_t i = 0; i < shift + n; i += LNT_TREE_LANES) {
+    const float *base = chunk->a - shift;
+    for (size_t i = 0; i < shift + chunk->n; i += LNT_TREE_LANES) {
         if (cfg->scale_rule == LNT_SCALE_L1)
             sweep_magnitudes(base + i, m->lanes);
         else
@@ -37,13 +37,13 @@ static float sign1_finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bo
     return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(sum, m->count) : lnt_sign1_scale_l2(sum, m->count);
 }
 
-static void sign1_code(const float *restrict a, size_t n, float scale, uint8_t *restrict codes, float *restrict error)
+static void sign1_code(const lnt_chunk_t *chunk, float scale, uint8_t *restrict codes, float *restrict error)
 {
     enum { STRIP = LNT_PAD };
     alignas(64) uint8_t bits[STRIP];
     float negative = lnt_sign1_negative(scale);
-    for (size_t i = 0; i < n; i += STRIP) {
-        const float *restrict from = a + i;
+    for (size_t i = 0; i < chunk->n; i += STRIP) {
+        const float *restrict from = chunk->a + i;
         float *restrict to = error + i;
         for (int k = 0; k < STRIP; k++)
             bits[k] = lnt_sign1_bit(from[k]);
@@ -54,8 +54,10 @@ static void sign1_code(const float *restrict a, size_t n, float scale, uint8_t *
     }
 }
 
-static void sign1_decode(const uint8_t *restrict codes, size_t n, float scale, float *restrict values)
+static void sign1_decode(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale,
+                         float *restrict values)
 {
+    (void)live;
     alignas(64) float table[16][4];
     float negative = lnt_sign1_negative(scale);
     for (int nibble = 0; nibble < 16; nibble++)

@@ -15,7 +15,7 @@ extern "C" {
 typedef enum lnt_dtype {
     LNT_F32 = 0,
     LNT_BF16 = 1, /* upper half of an f32; uint16_t in memory */
-    LNT_F16 = 2,  /* IEEE half; reserved until its kernels exist: LNT_ERR_UNSUPPORTED */
+    LNT_F16 = 2,  /* IEEE half; uint16_t in memory */
     LNT_DTYPE_COUNT
 } lnt_dtype_t;
 

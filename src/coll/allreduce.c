@@ -74,7 +74,7 @@ static bool fits(const lnt_coll_t *coll)
     for (uint64_t pos = 0; (coll->tile != NULL) && fit && (pos < coll->args.count);) {
         const uint64_t n = read_tile(coll, pos);
 
-        fit = lnt_dtype_row(coll->args.dtype)->fits(coll->tile, n);
+        fit = lnt_arrays()->fits[coll->args.dtype](coll->tile, n);
         pos += n;
     }
     return fit;
@@ -82,12 +82,12 @@ static bool fits(const lnt_coll_t *coll)
 
 static void write_converted(const lnt_coll_t *coll)
 {
-    const lnt_dtype_row_t *dtype = lnt_dtype_row(coll->args.dtype);
+    const lnt_dtype_t dtype = coll->args.dtype;
 
     for (uint64_t pos = 0; pos < coll->args.count;) {
         const uint64_t n = read_tile(coll, pos);
 
-        dtype->narrow(coll->tile, n, (uint8_t *)coll->output + pos * dtype->size);
+        lnt_arrays()->narrow[dtype](coll->tile, n, (uint8_t *)coll->output + pos * lnt_dtype_size(dtype));
         pos += n;
     }
 }

@@ -163,7 +163,7 @@ void lnt_coll_vector_store(const lnt_coll_vector_t *vector, uint32_t segment, co
     uint8_t *first = (uint8_t *)elements + lnt_coll_vector_begin(vector, segment) * vector->elem_bytes;
 
     if ((const uint8_t *)values != first) {
-        lnt_dtype_row(vector->dtype)->narrow(values, n, first);
+        lnt_arrays()->narrow[vector->dtype](values, n, first);
     }
 }
 

@@ -85,7 +85,7 @@ static void widen(const void *values, lnt_dtype_t dtype, uint64_t n, float *out)
     if (values == NULL) {
         memset(out, 0, n * sizeof(*out));
     } else {
-        lnt_dtype_row(dtype)->widen(values, n, out);
+        lnt_arrays()->widen[dtype](values, n, out);
     }
 }
 
@@ -93,7 +93,7 @@ static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, f
 {
     const lnt_source_t *source = &exchange->params.sources[span->tensor];
     const lnt_stage_t *stage = &exchange->params.stage;
-    size_t size = lnt_dtype_row(source->dtype)->size;
+    size_t size = lnt_dtype_size(source->dtype);
     const void *grad = source->values == NULL ? NULL : (const uint8_t *)source->values + span->offset * size;
     lnt_dtype_t dtype = source->dtype;
 

@@ -108,8 +108,9 @@ static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float 
                           .error_in = coder->error == NULL ? NULL : coder->error + at,
                           .seed = lnt_hash64_u64(coder->seed, run.tensor),
                           .index = run.offset};
-    lnt_encode_out_t out = {scales_at(coder, piece->block), coder->codes + piece->code,
-                            coder->error == NULL ? NULL : coder->shadow + at, false};
+    lnt_encode_out_t out = {.scales = scales_at(coder, piece->block),
+                            .codes = coder->codes + piece->code,
+                            .error_out = coder->error == NULL ? NULL : coder->shadow + at};
     uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
 
     if (measured) {

@@ -64,7 +64,7 @@ static void add_up(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 
     (void)task;
     reduce(coll, segment, sum);
-    if (!lnt_dtype_row(coll->args.dtype)->fits(sum, lnt_coll_vector_count(&coll->vector, segment))) {
+    if (!lnt_arrays()->fits[coll->args.dtype](sum, lnt_coll_vector_count(&coll->vector, segment))) {
         lnt_graph_header(graph, frame_made(coll, coll->args.rank, segment))->flags |= LNT_FRAME_POISONED;
     }
 }

@@ -72,6 +72,7 @@ lnt_status_t lnt_codec_init(lnt_codec_t *codec, const char *name, uint32_t block
         return lnt_error(LNT_ERR_INVALID_ARG, "only sign1 has LNT_SCALE_L1", "codec %s: scale rule %d", name,
                          (int)rule);
     LNT_TRY(choose_kernels(&impl));
+    lnt_kernels_select(impl);
     codec->row = row;
     codec->ops = lnt_kernel_ops(impl, row->id);
     codec->cfg = (lnt_codec_cfg_t){.block = block, .scale_rule = rule};
@@ -112,7 +113,7 @@ lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_d
     LNT_CHECK_ARG(error_in || !error_out);
     LNT_CHECK_ARG(lnt_codec_encoded_size(codec, n) != UINT64_MAX);
     if (!lnt_dtype_supported(dtype))
-        return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32 or bf16", "codec %s: element type %d", codec->row->name,
+        return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32, bf16 or f16", "codec %s: element type %d", codec->row->name,
                          (int)dtype);
     if (n == 0) return LNT_OK;
     lnt_encode_in_t in = {.values = input, .dtype = dtype, .n = n, .error_in = error_in};

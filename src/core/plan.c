@@ -174,7 +174,7 @@ static lnt_status_t make_master(lnt_plan_tensor_t *tensor)
         return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "tensor too large");
     tensor->master = lnt_alloc_aligned(bytes, "f32 master");
     if (tensor->master == NULL) return LNT_ERR_NO_MEMORY;
-    lnt_dtype_row(tensor->params.param_dtype)->widen(tensor->params.param, tensor->params.count, tensor->master);
+    lnt_arrays()->widen[tensor->params.param_dtype](tensor->params.param, tensor->params.count, tensor->master);
     return LNT_OK;
 }
 

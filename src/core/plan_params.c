@@ -14,10 +14,11 @@ float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor)
 void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count)
 {
     const lnt_plan_tensor_t *source = &plan->tensors[tensor];
-    const lnt_dtype_row_t *dtype = lnt_dtype_row(source->params.param_dtype);
+    const lnt_dtype_t dtype = source->params.param_dtype;
 
     if (source->master == source->params.param) return;
-    dtype->narrow(source->master + offset, count, (uint8_t *)source->params.param + offset * dtype->size);
+    lnt_arrays()->narrow[dtype](source->master + offset, count,
+                                (uint8_t *)source->params.param + offset * lnt_dtype_size(dtype));
 }
 
 lnt_status_t lnt_plan_sync_params(lnt_plan_t *plan, uint32_t root)

@@ -199,13 +199,13 @@ lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
 /* sum = gradient, or sum += gradient, in f32. */
 static void add_gradient(lnt_dtype_t dtype, const void *grad, uint64_t n, bool first, float *sum)
 {
-    const lnt_dtype_row_t *row = lnt_dtype_row(dtype);
+    const size_t size = lnt_dtype_size(dtype);
     float part[ADD_PIECE];
 
     for (uint64_t at = 0; at < n; at += ADD_PIECE) {
         uint64_t count = n - at < ADD_PIECE ? n - at : ADD_PIECE;
 
-        row->widen((const uint8_t *)grad + at * row->size, count, first ? sum + at : part);
+        lnt_arrays()->widen[dtype]((const uint8_t *)grad + at * size, count, first ? sum + at : part);
         for (uint64_t i = 0; i < count && !first; i++)
             sum[at + i] += part[i];
     }

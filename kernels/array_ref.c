@@ -1,0 +1,116 @@
+/* Elementwise work, reference: plain loops. Inner loops have constant trip counts, so that compilers vectorise them;
+ * what is not whole strips goes through padded scratch. */
+#include <string.h>
+
+#include "bf16_math.h"
+#include "f16_math.h"
+#include "impl.h"
+#include "reduce_tree.h"
+
+enum { STRIP = 128 };
+
+static size_t strip_size(uint64_t left)
+{
+    return left < STRIP ? (size_t)left : STRIP;
+}
+
+static void f32_widen(const void *values, uint64_t n, float *out)
+{
+    if (n) memcpy(out, values, n * sizeof(*out));
+}
+
+static void f32_narrow(const float *values, uint64_t n, void *out)
+{
+    if (n) memcpy(out, values, n * sizeof(*values));
+}
+
+/* The conversions and the check of a 16-bit type whose arithmetic is lnt_<type>_value, _code and _overflow_bit. */
+#define LNT_HALF_ARRAYS(_type)                                                                                         \
+    static void _type##_widen(const void *values, uint64_t n, float *out)                                              \
+    {                                                                                                                  \
+        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
+            uint16_t codes[STRIP] = {0};                                                                               \
+            float wide[STRIP];                                                                                         \
+            size_t count = strip_size(n - i);                                                                          \
+            memcpy(codes, (const uint8_t *)values + i * sizeof(*codes), count * sizeof(*codes));                       \
+            for (size_t k = 0; k < STRIP; k++)                                                                         \
+                wide[k] = lnt_##_type##_value(codes[k]);                                                               \
+            memcpy(out + i, wide, count * sizeof(*wide));                                                              \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void _type##_narrow(const float *values, uint64_t n, void *out)                                             \
+    {                                                                                                                  \
+        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
+            float wide[STRIP] = {0};                                                                                   \
+            uint16_t codes[STRIP];                                                                                     \
+            size_t count = strip_size(n - i);                                                                          \
+            memcpy(wide, values + i, count * sizeof(*wide));                                                           \
+            for (size_t k = 0; k < STRIP; k++)                                                                         \
+                codes[k] = lnt_##_type##_code(wide[k]);                                                                \
+            memcpy((uint8_t *)out + i * sizeof(*codes), codes, count * sizeof(*codes));                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static bool _type##_fits(const float *values, uint64_t n)                                                          \
+    {                                                                                                                  \
+        uint32_t any = 0;                                                                                              \
+        for (uint64_t i = 0; i < n; i++)                                                                               \
+            any |= lnt_##_type##_overflow_bit(values[i]);                                                              \
+        return !(any >> 31);                                                                                           \
+    }
+
+LNT_HALF_ARRAYS(bf16)
+LNT_HALF_ARRAYS(f16)
+
+static void add(float *sum, const float *more, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        sum[i] += more[i];
+}
+
+static bool scale(float *values, uint64_t n, float factor)
+{
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        values[i] *= factor;
+        any |= lnt_f32_nonfinite_bit(values[i]);
+    }
+    return !(any >> 31);
+}
+
+static bool finite(const float *values, uint64_t n)
+{
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++)
+        any |= lnt_f32_nonfinite_bit(values[i]);
+    return !(any >> 31);
+}
+
+static bool squares_fit(const float *values, const float *error, const uint8_t *live, uint64_t n)
+{
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        float value = error ? values[i] + error[i] : values[i];
+        bool counts = !live || ((live[i / 8] >> (i % 8)) & 1);
+        any |= counts ? lnt_f32_nonfinite_bit(value * value) : 0;
+    }
+    return !(any >> 31);
+}
+
+static double square_sum(const float *values, uint64_t n)
+{
+    double lanes[LNT_TREE_LANES] = {0};
+    for (uint64_t i = 0; i < n; i++)
+        lanes[i % LNT_TREE_LANES] += (double)values[i] * (double)values[i];
+    return lnt_tree_combine(lanes);
+}
+
+const lnt_array_ops_t lnt_array_ops_ref = {
+    .widen = {[LNT_F32] = f32_widen, [LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
+    .narrow = {[LNT_F32] = f32_narrow, [LNT_BF16] = bf16_narrow, [LNT_F16] = f16_narrow},
+    .fits = {[LNT_F32] = finite, [LNT_BF16] = bf16_fits, [LNT_F16] = f16_fits},
+    .add = add,
+    .scale = scale,
+    .finite = finite,
+    .squares_fit = squares_fit,
+    .square_sum = square_sum,
+};
