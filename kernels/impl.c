@@ -19,6 +19,7 @@ static const lnt_kernel_impl_t impls[] = {
 };
 
 enum { N_IMPLS = sizeof(impls) / sizeof(impls[0]) };
+_Static_assert((int)N_IMPLS <= (int)LNT_KERNEL_IMPLS_MAX, "tables by implementation have room for all rows");
 
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p)
 {
@@ -35,7 +36,7 @@ const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name)
 }
 
 /* Tables of functions, seen as arrays of them: what `more` has goes over what is there. */
-static void override(void *ops, const void *more, size_t bytes)
+void lnt_ops_override(void *ops, const void *more, size_t bytes)
 {
     typedef void (*function_t)(void);
     for (size_t at = 0; at < bytes; at += sizeof(function_t)) {
@@ -47,7 +48,7 @@ static void override(void *ops, const void *more, size_t bytes)
 
 void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more)
 {
-    override(ops, more, sizeof(*ops));
+    lnt_ops_override(ops, more, sizeof(*ops));
 }
 
 lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
@@ -62,7 +63,7 @@ lnt_array_ops_t lnt_kernel_arrays(const lnt_kernel_impl_t *impl)
 {
     lnt_array_ops_t ops = *impls[0].arrays;
     for (const lnt_kernel_impl_t *row = impls + 1; row <= impl; row++)
-        if (row->arrays && row->usable()) override(&ops, row->arrays, sizeof(ops));
+        if (row->arrays && row->usable()) lnt_ops_override(&ops, row->arrays, sizeof(ops));
     return ops;
 }
 

@@ -19,7 +19,9 @@ typedef struct lnt_kernel_impl {
 extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
 extern const lnt_array_ops_t lnt_array_ops_ref;
 
-/* Rows from slowest to fastest; row 0 is "ref". */
+enum { LNT_KERNEL_IMPLS_MAX = 8 };
+
+/* Rows from slowest to fastest, at most LNT_KERNEL_IMPLS_MAX; row 0 is "ref". */
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
 
 /* NULL if unknown. "auto": the last usable row. */
@@ -30,6 +32,7 @@ lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
 
 /* Takes the ops that `more` has. */
 void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more);
+void lnt_ops_override(void *ops, const void *more, size_t bytes); /* of any table that holds functions only */
 
 /* The implementation that lnt_arrays and the update rules use, process-wide; `auto` until somebody selects. Any thread,
  * any time: all give the same bytes. */

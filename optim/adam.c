@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "../kernels/reduce_tree.h"
 #include "optim_impl.h"
+#include "update.h"
 
 static const char *const feedback_words[] = {"full", "worker", "none", NULL};
 
@@ -20,15 +20,6 @@ static const lnt_cfg_row_t adam_options[] = {
      offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
 
-double lnt_block_square_sum(const float *values, uint64_t n)
-{
-    double lanes[LNT_TREE_LANES] = {0};
-
-    for (uint64_t i = 0; i < n; i++)
-        lanes[i % LNT_TREE_LANES] += (double)values[i] * (double)values[i];
-    return lnt_tree_combine(lanes);
-}
-
 /* f64 sums over blocks, added in block order: the same for every bucketing. */
 static lnt_status_t mean_norm(lnt_optim_t *optim, lnt_plan_t *plan, uint32_t program, double *norm_p)
 {
@@ -40,8 +31,8 @@ static lnt_status_t mean_norm(lnt_optim_t *optim, lnt_plan_t *plan, uint32_t pro
             uint64_t count = optim->tensors[t].count - at < piece ? optim->tensors[t].count - at : piece;
             LNT_TRY(lnt_plan_read(plan, program, t, at, count, optim->scratch));
             for (uint64_t i = 0; i < count; i += optim->norm_block) {
-                sum += lnt_block_square_sum(optim->scratch + i,
-                                            count - i < optim->norm_block ? count - i : optim->norm_block);
+                sum += lnt_arrays()->square_sum(optim->scratch + i,
+                                                count - i < optim->norm_block ? count - i : optim->norm_block);
             }
         }
     }
@@ -65,15 +56,11 @@ void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, con
     lnt_optim_t *optim = arg;
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at, *restrict v = lnt_optim_f32(optim, LNT_ADAM_V) + at;
-    float *restrict x = tensor->x + span->offset;
 
     (void)live;
-    for (uint64_t i = 0; i < span->count; i++) {
-        float g = optim->clipped ? value[i] * optim->clip_scale : value[i];
-        lnt_adam_update(&k, g, &m[i], &v[i], &x[i]);
-    }
+    lnt_updates()->adam(&optim->groups[tensor->group].k, value, optim->clipped ? &optim->clip_scale : NULL, span->count,
+                        lnt_optim_f32(optim, LNT_ADAM_M) + at, lnt_optim_f32(optim, LNT_ADAM_V) + at,
+                        tensor->x + span->offset);
     lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
 }
 

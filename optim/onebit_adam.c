@@ -12,6 +12,7 @@
 #include "../kernels/float_bits.h"
 #include "../src/base/log.h"
 #include "onebit_adam.h"
+#include "update.h"
 
 enum { WARM, SIGN, LANE };
 enum { LANE_MIN = 64 };
@@ -94,11 +95,8 @@ static void produce_momentum(void *arg, const lnt_span_t *span, float *value)
     const lnt_optim_t *optim = arg;
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    const float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at;
 
-    for (uint64_t i = 0; i < span->count; i++)
-        value[i] = lnt_adam_momentum(&k, m[i], value[i]);
+    lnt_updates()->momentum(&optim->groups[tensor->group].k, lnt_optim_f32(optim, LNT_ADAM_M) + at, span->count, value);
 }
 
 static void consume_momentum(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
@@ -106,17 +104,11 @@ static void consume_momentum(void *arg, const lnt_span_t *span, const float *val
     lnt_optim_t *optim = arg;
     uint64_t at;
     const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
-    const lnt_adam_consts_t k = optim->groups[tensor->group].k;
-    const float *restrict denominator = lnt_optim_f32(optim, DENOMINATOR) + at;
-    const uint8_t *restrict dead = dead_mask(optim) + at; /* holds for the twin too, whose program has no mask */
-    float *restrict m = lnt_optim_f32(optim, LNT_ADAM_M) + at, *restrict x = tensor->x + span->offset;
+    const uint8_t *dead = tensor->any_dead ? dead_mask(optim) + at : NULL; /* the twin's program has no live mask */
 
     (void)live;
-    for (uint64_t i = 0; i < span->count; i++) {
-        if (dead[i]) continue;
-        m[i] = value[i];
-        x[i] = lnt_adam_move(&k, x[i], m[i], denominator[i]);
-    }
+    lnt_updates()->frozen(&optim->groups[tensor->group].k, value, lnt_optim_f32(optim, DENOMINATOR) + at, dead,
+                          span->count, lnt_optim_f32(optim, LNT_ADAM_M) + at, tensor->x + span->offset);
     lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
 }
 
@@ -219,7 +211,7 @@ static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_
 
     for (uint64_t i = 0; i < n; i++)
         denominator[i] = sqrtf(v[i] * k->i2);
-    rms = (float)sqrt(lnt_block_square_sum(denominator, n) / (double)n);
+    rms = (float)sqrt(lnt_arrays()->square_sum(denominator, n) / (double)n);
     for (uint64_t i = 0; i < n; i++) {
         float s = denominator[i];
         dead[i] = v[i] == 0 || (s <= k->eps && rms > 10 * (s + k->eps));
@@ -249,6 +241,7 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const float *v = lnt_optim_f32(optim, LNT_ADAM_V) + optim->tensors[t].base;
+        if (lnt_arrays()->finite(v, optim->tensors[t].count)) continue;
         for (uint64_t i = 0; i < optim->tensors[t].count; i++) {
             if (lnt_f32_is_finite(v[i])) continue;
             (void)lnt_error(LNT_ERR_NONFINITE, "the run has diverged: go back to an earlier state",
@@ -261,20 +254,20 @@ static lnt_status_t check_variance(const lnt_optim_t *optim)
     return LNT_OK;
 }
 
-static bool any_dead(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
+static bool find_dead(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
 {
     return tensor->count != 0 && memchr(dead_mask(optim) + tensor->base, 1, tensor->count) != NULL;
 }
 
 /* Tells the sign program which coordinates take part. */
-static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
+static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
     uint8_t *mask = dead_mask(optim) + tensor->base;
     lnt_status_t status;
 
     if (!optim->options.compression || in_lane(optim, number)) return LNT_OK;
-    if (!any) return lnt_plan_set_live(optim->plan, SIGN, number, NULL);
+    if (!tensor->any_dead) return lnt_plan_set_live(optim->plan, SIGN, number, NULL);
     for (uint64_t i = 0; i < tensor->count; i++)
         mask[i] = !mask[i]; /* dead -> live, in place: nothing is allocated in a step */
     status = lnt_plan_set_live(optim->plan, SIGN, number, mask);
@@ -286,14 +279,15 @@ static lnt_status_t set_mask(lnt_optim_t *optim, uint32_t number, bool any)
 /* Dead coordinates stand still: m = v = 0, out of the sign exchange. */
 static lnt_status_t retire_dead(lnt_optim_t *optim, uint32_t number)
 {
-    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+    lnt_optim_tensor_t *tensor = &optim->tensors[number];
     float *m = lnt_optim_f32(optim, LNT_ADAM_M), *v = lnt_optim_f32(optim, LNT_ADAM_V);
 
-    if (!any_dead(optim, tensor)) return LNT_OK;
+    tensor->any_dead = find_dead(optim, tensor);
+    if (!tensor->any_dead) return LNT_OK;
     for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
         if (dead_mask(optim)[i] != 0) m[i] = v[i] = 0;
     }
-    return set_mask(optim, number, true);
+    return set_mask(optim, number);
 }
 
 /* The calling thread's logger was set by the plan's entry check. */
@@ -357,7 +351,8 @@ static lnt_status_t committed(lnt_optim_t *optim)
 static lnt_status_t restored(lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        LNT_TRY(set_mask(optim, t, optim->frozen && any_dead(optim, &optim->tensors[t])));
+        optim->tensors[t].any_dead = optim->frozen && find_dead(optim, &optim->tensors[t]);
+        LNT_TRY(set_mask(optim, t));
     }
     return LNT_OK;
 }

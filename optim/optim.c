@@ -85,8 +85,8 @@ static lnt_status_t list_tensors(lnt_optim_t *optim)
             return lnt_error(LNT_ERR_INVALID_ARG, "pass one lnt_group_t per group in lnt_optim_params_t.groups",
                              "tensor \"%s\" is in group %u, there are %u", params.name, params.group, optim->n_groups);
         }
-        optim->tensors[t] =
-            (lnt_optim_tensor_t){optim->room, params.count, params.group, lnt_plan_master(optim->plan, t)};
+        optim->tensors[t] = (lnt_optim_tensor_t){
+            .base = optim->room, .count = params.count, .group = params.group, .x = lnt_plan_master(optim->plan, t)};
         optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     }
     return LNT_OK;

@@ -77,7 +77,8 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unkno
 typedef struct lnt_optim_tensor {
     uint64_t base, count; /* first element in the moments */
     uint32_t group;
-    float *x; /* master */
+    float *x;      /* master */
+    bool any_dead; /* coordinates, since the freeze */
 } lnt_optim_tensor_t;
 
 typedef struct lnt_optim_group {
@@ -148,9 +149,6 @@ static inline bool lnt_optim_holds(const lnt_optim_t *optim, const lnt_state_arr
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
 /* Norm of the mean gradient and the clip factor; survey of programs whose gradients are clipped. */
 lnt_status_t lnt_adam_survey(void *arg, lnt_plan_t *plan, uint32_t program);
-
-/* Squared norm of a block by the one summation order. */
-double lnt_block_square_sum(const float *values, uint64_t n);
 
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
 
