@@ -5,24 +5,11 @@
 
 #include <string.h>
 
-enum { STRIP = 256 };
+enum { STRIP = 1024 };
 
-static uint32_t bits_of(float value)
+static uint8_t flag_unless(bool finite)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static uint8_t check_finite(const float *values, uint64_t n)
-{
-    uint32_t bad = 0;
-
-    for (uint64_t i = 0; i < n; i++) {
-        bad |= (bits_of(values[i]) & 0x7f800000u) == 0x7f800000u;
-    }
-    return bad != 0 ? LNT_FRAME_POISONED : 0;
+    return finite ? 0 : LNT_FRAME_POISONED;
 }
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
@@ -103,11 +90,7 @@ static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, f
         dtype = LNT_F32;
     }
     if (source->accumulated != NULL) {
-        const float *more = source->accumulated + span->offset;
-
-        for (uint64_t i = 0; i < span->count; i++) {
-            out[i] += more[i];
-        }
+        lnt_arrays()->add(out, source->accumulated + span->offset, span->count);
     }
     if (stage->produce_local != NULL) {
         stage->produce_local(stage->arg, span, grad, dtype, out);
@@ -143,34 +126,40 @@ void lnt_exchange_run_local(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 
     (void)task;
     form_local(exchange, segment->pos, segment->end, out);
-    lnt_graph_header(graph, frame)->flags = (uint8_t)(graph->flags | check_finite(out, segment->end - segment->pos));
+    lnt_graph_header(graph, frame)->flags =
+        (uint8_t)(graph->flags | flag_unless(lnt_arrays()->finite(out, segment->end - segment->pos)));
 }
 
 /* --- the node sum ------------------------------------------------------------------------------------------------- */
 
-/* Own contribution <- sum in rank order over [pos, pos + n), all inside shard segment g. */
+/* What rank j of this node, another one, sent: element `offset` of segment g. */
+static const float *gathered(const lnt_exchange_t *exchange, uint32_t j, uint32_t g, uint64_t offset)
+{
+    uint32_t frame = exchange->gather_frame + (j - (j > exchange->local)) * exchange->n_gather + g;
+
+    return (const float *)(const void *)lnt_graph_payload(&exchange->graph, frame) + offset;
+}
+
+/* Own contribution <- sum in rank order over [pos, pos + n), all inside shard segment g. Ranks before this one are
+ * summed apart, unless there is only one: a + b is b + a. */
 static void sum_strip(const lnt_exchange_t *exchange, uint32_t g, uint64_t pos, uint64_t n, float *own)
 {
+    const lnt_array_ops_t *arrays = lnt_arrays();
     uint64_t offset = pos - exchange->shard_segs[exchange->own_gather + g].pos;
-    uint32_t frame = exchange->gather_frame + g;
     float sum[STRIP];
 
-    for (uint32_t j = 0; j < exchange->n_local; j++) {
-        const float *from = own;
-
-        if (j != exchange->local) {
-            from = (const float *)(const void *)lnt_graph_payload(&exchange->graph, frame) + offset;
-            frame += exchange->n_gather;
+    if (exchange->local == 1) {
+        arrays->add(own, gathered(exchange, 0, g, offset), n);
+    } else if (exchange->local > 1) {
+        memcpy(sum, gathered(exchange, 0, g, offset), n * sizeof(sum[0]));
+        for (uint32_t j = 1; j < exchange->local; j++) {
+            arrays->add(sum, gathered(exchange, j, g, offset), n);
         }
-        if (j == 0) {
-            memcpy(sum, from, n * sizeof(sum[0]));
-            continue;
-        }
-        for (uint64_t i = 0; i < n; i++) {
-            sum[i] += from[i];
-        }
+        arrays->add(own, sum, n);
     }
-    memcpy(own, sum, n * sizeof(sum[0]));
+    for (uint32_t j = exchange->local + 1; j < exchange->n_local; j++) {
+        arrays->add(own, gathered(exchange, j, g, offset), n);
+    }
 }
 
 static void sum_node(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *own)
@@ -209,16 +198,13 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
 {
     const lnt_stage_t *stage = &exchange->params.stage;
     uint64_t end = piece->pos + piece->count;
-    uint8_t flags;
+    bool finite;
 
     form_local(exchange, piece->pos, end, values);
     if (exchange->n_local > 1) {
         sum_node(exchange, piece->pos, end, values);
     }
-    for (uint64_t i = 0; i < piece->count; i++) {
-        values[i] *= exchange->step.factor;
-    }
-    flags = check_finite(values, piece->count);
+    finite = lnt_arrays()->scale(values, piece->count, exchange->step.factor);
     note_touched(exchange, piece, lnt_piece_live(exchange, piece), values);
     for (uint64_t pos = piece->pos; pos < end && stage->produce_wire != NULL;) {
         lnt_span_t span = span_at(exchange, pos, end);
@@ -226,7 +212,7 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
         stage->produce_wire(stage->arg, &span, values + (pos - piece->pos));
         pos += span.count;
     }
-    return flags;
+    return flag_unless(finite);
 }
 
 /* Flags of the node's frames that overlap [pos, end). */

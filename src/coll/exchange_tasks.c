@@ -4,7 +4,6 @@
  * run in several threads. f32, one rounding per operation, the server's sum in node order. */
 #include "exchange_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "../base/hash.h"
@@ -28,7 +27,8 @@ typedef struct coder {
     uint64_t seed; /* of this run and coder; tensors have their own */
 } coder_t;
 
-enum { SERVER = 0, FIRST_NODE = 1 };
+enum { SERVER = 0, FIRST_NODE = 1 }; /* who codes */
+enum { RUNS_MAX = 16 };              /* decoded in one call */
 
 static uint64_t seed_of(const lnt_exchange_t *exchange, uint64_t who)
 {
@@ -54,14 +54,7 @@ static uint8_t *scales_at(const coder_t *coder, uint64_t block)
 /* Programs that square the mean: its f32 square, error included, must be finite, and that of the decoded value too. */
 static uint8_t check_squares(const float *values, const float *error, const uint8_t *live, uint64_t n)
 {
-    uint32_t bad = 0;
-
-    for (uint64_t i = 0; i < n; i++) {
-        float value = error == NULL ? values[i] : values[i] + error[i];
-
-        bad |= lnt_live_bit(live, i) && !isfinite(value * value);
-    }
-    return flag_if(bad != 0);
+    return flag_if(!lnt_arrays()->squares_fit(values, error, live, n));
 }
 
 /* Compat grids: the piece lies in scale blocks that were measured before; every block of the frame repeats its scale.
@@ -238,22 +231,25 @@ static uint32_t serve_frame(const lnt_exchange_t *exchange, uint32_t b, uint32_t
     return exchange->serve_frame + (b < exchange->node ? b : b - 1) * exchange->n_serve + s;
 }
 
-/* Mean over nodes, in node order. */
+/* Mean over nodes, in node order. Runs of one call lie on the stack; later calls add. */
 static void form_mean(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t s,
                       const lnt_piece_t *piece, float *values)
 {
     const lnt_codec_t *wire = &exchange->wire;
     const uint8_t *live = lnt_piece_live(exchange, piece);
+    lnt_coded_run_t runs[RUNS_MAX];
+    uint32_t n_runs = 0, n_nodes = exchange->params.topo->n_nodes;
 
-    for (uint32_t b = 0; b < exchange->params.topo->n_nodes; b++) {
+    for (uint32_t b = 0; b < n_nodes; b++) {
         coder_t from = coder_of(exchange, segment, serve_frame(exchange, b, s));
 
-        (b == 0 ? wire->ops.decode : wire->ops.decode_add)(&wire->cfg, scales_at(&from, piece->block),
-                                                           from.codes + piece->code, piece->count, live, values);
+        runs[n_runs++] = (lnt_coded_run_t){scales_at(&from, piece->block), from.codes + piece->code};
+        if (n_runs == RUNS_MAX || b + 1 == n_nodes) {
+            wire->ops.decode_sum(&wire->cfg, runs, n_runs, piece->count, live, b >= RUNS_MAX, values);
+            n_runs = 0;
+        }
     }
-    for (uint64_t i = 0; i < piece->count; i++) {
-        values[i] *= exchange->step.server_factor;
-    }
+    (void)lnt_arrays()->scale(values, piece->count, exchange->step.server_factor); /* coding checks */
 }
 
 /* Flags and sections of all phase-1 frames go on into the result. */

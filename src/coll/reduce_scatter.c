@@ -45,8 +45,8 @@ static void reduce(const lnt_coll_t *coll, uint32_t segment, float *sum)
     for (uint32_t r = 1; r < coll->args.topo->n_ranks; ++r) {
         lnt_coll_vector_add(&coll->vector, coll->graph, frame_got(coll, r, segment), segment, sum);
     }
-    for (uint64_t i = 0; (coll->args.redop == LNT_MEAN) && (i < n); ++i) {
-        sum[i] *= factor;
+    if (coll->args.redop == LNT_MEAN) {
+        (void)lnt_arrays()->scale(sum, n, factor); /* what is not finite: add_up, or it passes on */
     }
 }
 

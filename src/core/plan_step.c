@@ -206,8 +206,7 @@ static void add_gradient(lnt_dtype_t dtype, const void *grad, uint64_t n, bool f
         uint64_t count = n - at < ADD_PIECE ? n - at : ADD_PIECE;
 
         lnt_arrays()->widen[dtype]((const uint8_t *)grad + at * size, count, first ? sum + at : part);
-        for (uint64_t i = 0; i < count && !first; i++)
-            sum[at + i] += part[i];
+        if (!first) lnt_arrays()->add(sum + at, part, count);
     }
 }
 
