@@ -4,12 +4,14 @@
 #ifndef CODEC_ORACLE_H
 #define CODEC_ORACLE_H
 
+#include "half_oracle.h"
 #include "kernel_testing.h"
 
 typedef struct oracle_block {
     const float *a; /* input + error, before masking */
     uint64_t n;
-    const uint8_t *live; /* or NULL */
+    const uint8_t *live;  /* or NULL */
+    uint64_t seed, index; /* chance: of the first element */
     float scale;
     bool poisoned;
     uint8_t *codes;
@@ -52,31 +54,6 @@ static inline float oracle_int8_scale(oracle_block_t *b)
     return scale;
 }
 
-/* Nearest of the two neighbours in f64; at the middle the even one. */
-static inline uint16_t oracle_bf16(float v)
-{
-    uint32_t bits, up;
-    float low, high;
-    memcpy(&bits, &v, 4);
-    if (isnan(v)) return (uint16_t)(bits >> 16 | 0x40u);
-    bits &= 0xffff0000u;
-    up = bits + 0x10000u;
-    memcpy(&low, &bits, 4);
-    memcpy(&high, &up, 4);
-    double far = isfinite(high) ? fabs((double)high) : 0x1p128; /* Inf stands where the next number would be */
-    double below = fabs((double)v) - fabs((double)low), above = far - fabs((double)v);
-    bool take_up = above < below || (!(below < above) && (bits >> 16) % 2);
-    return (uint16_t)((take_up ? up : bits) >> 16);
-}
-
-static inline float oracle_bf16_value(uint16_t code)
-{
-    uint32_t bits = (uint32_t)code << 16;
-    float v;
-    memcpy(&v, &bits, 4);
-    return v;
-}
-
 static inline void oracle_put(oracle_block_t *b, const lnt_codec_row_t *row, uint64_t i)
 {
     float v = b->a[i];
@@ -110,6 +87,12 @@ static inline float oracle_get(const oracle_block_t *b, const lnt_codec_row_t *r
         memcpy(&v, b->codes + 4 * i, 4);
         return v;
     }
+}
+
+static inline void oracle_decode(const oracle_block_t *b, const lnt_codec_row_t *row, float *values)
+{
+    for (uint64_t i = 0; i < b->n; i++)
+        values[i] = oracle_get(b, row, i);
 }
 
 /* Scale, codes (zeroed by the caller) and poison of one block. */
