@@ -15,6 +15,9 @@ typedef struct lnt_array_ops {
     void (*widen[LNT_DTYPE_COUNT])(const void *values, uint64_t n, float *out);
     void (*narrow[LNT_DTYPE_COUNT])(const float *values, uint64_t n, void *out);
     bool (*fits[LNT_DTYPE_COUNT])(const float *values, uint64_t n);
+    /* Two in one pass: widen, then scale; sum += widened. */
+    bool (*widen_scaled[LNT_DTYPE_COUNT])(const void *values, uint64_t n, float factor, float *out);
+    void (*widen_add[LNT_DTYPE_COUNT])(const void *values, uint64_t n, float *sum);
 
     void (*add)(float *sum, const float *more, uint64_t n); /* sum += more */
     bool (*scale)(float *values, uint64_t n, float factor); /* values *= factor; true: all are finite */

@@ -14,6 +14,38 @@ static size_t strip_size(uint64_t left)
     return left < STRIP ? (size_t)left : STRIP;
 }
 
+static void add(float *sum, const float *more, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        sum[i] += more[i];
+}
+
+static bool scale(float *values, uint64_t n, float factor)
+{
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        values[i] *= factor;
+        any |= lnt_f32_nonfinite_bit(values[i]);
+    }
+    return !(any >> 31);
+}
+
+static bool f32_widen_scaled(const void *values, uint64_t n, float factor, float *out)
+{
+    const float *from = values;
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        out[i] = from[i] * factor;
+        any |= lnt_f32_nonfinite_bit(out[i]);
+    }
+    return !(any >> 31);
+}
+
+static void f32_widen_add(const void *values, uint64_t n, float *sum)
+{
+    add(sum, values, n);
+}
+
 static void f32_widen(const void *values, uint64_t n, float *out)
 {
     if (n) memcpy(out, values, n * sizeof(*out));
@@ -24,7 +56,7 @@ static void f32_narrow(const float *values, uint64_t n, void *out)
     if (n) memcpy(out, values, n * sizeof(*values));
 }
 
-/* The conversions and the check of a 16-bit type whose arithmetic is lnt_<type>_value, _code and _overflow_bit. */
+/* All that depends on a 16-bit type whose arithmetic is lnt_<type>_value, _code and _overflow_bit. */
 #define LNT_HALF_ARRAYS(_type)                                                                                         \
     static void _type##_widen(const void *values, uint64_t n, float *out)                                              \
     {                                                                                                                  \
@@ -56,26 +88,27 @@ static void f32_narrow(const float *values, uint64_t n, void *out)
         for (uint64_t i = 0; i < n; i++)                                                                               \
             any |= lnt_##_type##_overflow_bit(values[i]);                                                              \
         return !(any >> 31);                                                                                           \
+    }                                                                                                                  \
+    static bool _type##_widen_scaled(const void *values, uint64_t n, float factor, float *out)                         \
+    {                                                                                                                  \
+        bool all = true;                                                                                               \
+        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
+            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), strip_size(n - i), out + i);                 \
+            all &= scale(out + i, strip_size(n - i), factor);                                                          \
+        }                                                                                                              \
+        return all;                                                                                                    \
+    }                                                                                                                  \
+    static void _type##_widen_add(const void *values, uint64_t n, float *sum)                                          \
+    {                                                                                                                  \
+        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
+            float wide[STRIP];                                                                                         \
+            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), strip_size(n - i), wide);                    \
+            add(sum + i, wide, strip_size(n - i));                                                                     \
+        }                                                                                                              \
     }
 
 LNT_HALF_ARRAYS(bf16)
 LNT_HALF_ARRAYS(f16)
-
-static void add(float *sum, const float *more, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        sum[i] += more[i];
-}
-
-static bool scale(float *values, uint64_t n, float factor)
-{
-    uint32_t any = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        values[i] *= factor;
-        any |= lnt_f32_nonfinite_bit(values[i]);
-    }
-    return !(any >> 31);
-}
 
 static bool finite(const float *values, uint64_t n)
 {
@@ -108,6 +141,8 @@ const lnt_array_ops_t lnt_array_ops_ref = {
     .widen = {[LNT_F32] = f32_widen, [LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
     .narrow = {[LNT_F32] = f32_narrow, [LNT_BF16] = bf16_narrow, [LNT_F16] = f16_narrow},
     .fits = {[LNT_F32] = finite, [LNT_BF16] = bf16_fits, [LNT_F16] = f16_fits},
+    .widen_scaled = {[LNT_F32] = f32_widen_scaled, [LNT_BF16] = bf16_widen_scaled, [LNT_F16] = f16_widen_scaled},
+    .widen_add = {[LNT_F32] = f32_widen_add, [LNT_BF16] = bf16_widen_add, [LNT_F16] = f16_widen_add},
     .add = add,
     .scale = scale,
     .finite = finite,

@@ -117,6 +117,40 @@ static void form_local(const lnt_exchange_t *exchange, uint64_t pos, uint64_t en
     }
 }
 
+/* A contribution that is the gradient and nothing else, widened and scaled in one pass. */
+static bool is_plain(const lnt_exchange_t *exchange, const lnt_source_t *source)
+{
+    return exchange->params.stage.produce_local == NULL && source->accumulated == NULL && source->values != NULL;
+}
+
+static bool scale_span(const lnt_exchange_t *exchange, const lnt_span_t *span, float *out)
+{
+    const lnt_source_t *source = &exchange->params.sources[span->tensor];
+    const uint8_t *values = source->values;
+
+    if (is_plain(exchange, source)) {
+        values += span->offset * lnt_dtype_size(source->dtype);
+        return lnt_arrays()->widen_scaled[source->dtype](values, span->count, exchange->step.factor, out);
+    }
+    local_span(exchange, span, out);
+    return lnt_arrays()->scale(out, span->count, exchange->step.factor);
+}
+
+/* Where a rank is alone on its node. True: all are finite. */
+static bool form_scaled(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *out)
+{
+    bool finite = true;
+
+    while (pos < end) {
+        lnt_span_t span = span_at(exchange, pos, end);
+
+        finite &= scale_span(exchange, &span, out);
+        out += span.count;
+        pos += span.count;
+    }
+    return finite;
+}
+
 void lnt_exchange_run_local(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
     lnt_exchange_t *exchange = graph->owner;
@@ -193,18 +227,24 @@ static void note_touched(const lnt_exchange_t *exchange, const lnt_piece_t *piec
     }
 }
 
+/* The node's sum times the factor. True: all are finite. */
+static bool form_sum(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end, float *values)
+{
+    if (exchange->n_local == 1) {
+        return form_scaled(exchange, pos, end, values);
+    }
+    form_local(exchange, pos, end, values);
+    sum_node(exchange, pos, end, values);
+    return lnt_arrays()->scale(values, end - pos, exchange->step.factor);
+}
+
 /* What is coded, before the error is added: node sum, factor, finite check, produce_wire. Returns flags. */
 uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t *piece, float *values)
 {
     const lnt_stage_t *stage = &exchange->params.stage;
     uint64_t end = piece->pos + piece->count;
-    bool finite;
+    bool finite = form_sum(exchange, piece->pos, end, values);
 
-    form_local(exchange, piece->pos, end, values);
-    if (exchange->n_local > 1) {
-        sum_node(exchange, piece->pos, end, values);
-    }
-    finite = lnt_arrays()->scale(values, piece->count, exchange->step.factor);
     note_touched(exchange, piece, lnt_piece_live(exchange, piece), values);
     for (uint64_t pos = piece->pos; pos < end && stage->produce_wire != NULL;) {
         lnt_span_t span = span_at(exchange, pos, end);

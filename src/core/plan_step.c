@@ -9,10 +9,7 @@
  */
 #include <stdio.h>
 
-#include "../../kernels/dtype.h"
 #include "plan_impl.h"
-
-enum { ADD_PIECE = 512 }; /* elements converted at a time */
 
 static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *params)
 {
@@ -196,22 +193,9 @@ lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
     return LNT_OK;
 }
 
-/* sum = gradient, or sum += gradient, in f32. */
-static void add_gradient(lnt_dtype_t dtype, const void *grad, uint64_t n, bool first, float *sum)
-{
-    const size_t size = lnt_dtype_size(dtype);
-    float part[ADD_PIECE];
-
-    for (uint64_t at = 0; at < n; at += ADD_PIECE) {
-        uint64_t count = n - at < ADD_PIECE ? n - at : ADD_PIECE;
-
-        lnt_arrays()->widen[dtype]((const uint8_t *)grad + at * size, count, first ? sum + at : part);
-        if (!first) lnt_arrays()->add(sum + at, part, count);
-    }
-}
-
 lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
+    const lnt_array_ops_t *arrays;
     lnt_plan_tensor_t *tensor;
     float *sum;
 
@@ -224,7 +208,9 @@ lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *
     tensor = &plan->tensors[number];
     LNT_CHECK_ARG(grad != NULL || tensor->params.count == 0);
     sum = plan->accumulator + tensor->base;
-    add_gradient(tensor->params.grad_dtype, grad, tensor->params.count, !tensor->accumulated, sum);
+    arrays = lnt_arrays();
+    (tensor->accumulated ? arrays->widen_add : arrays->widen)[tensor->params.grad_dtype](grad, tensor->params.count,
+                                                                                         sum);
     tensor->accumulated = true;
     return LNT_OK;
 }
