@@ -83,6 +83,7 @@ typedef struct lnt_comm_info {
     uint32_t node, n_nodes;       /* nodes are numbered by their smallest rank */
     uint32_t local_rank, n_local; /* on this node */
     uint32_t n_shards;            /* smallest local size over nodes */
+    uint32_t n_threads;           /* of this rank that run tasks: LINNET_THREADS, or what it came to */
     double emulate_gbps;          /* 0: not emulated */
     char intra_transport[16];     /* transport to ranks of the same node, "-" if there are none */
     char inter_transport[16];     /* transport to ranks of other nodes */

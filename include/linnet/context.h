@@ -35,7 +35,9 @@ typedef struct lnt_context_params {
     lnt_log_fn_t log; /* NULL: stderr or LINNET_LOG_FILE */
     void *log_arg;
     lnt_switch_t progress_thread; /* default on. Off: work happens inside test, wait and step calls only */
-    const char *cpus;             /* cores of the progress thread, e.g. "2,4-5"; NULL: not pinned */
+    uint32_t threads; /* that encode and add up, the progress thread included; 0: LINNET_THREADS. Helpers asked for
+                       * without a progress thread may finish what a call began after it has returned */
+    const char *cpus; /* cores of the progress thread and its helpers, e.g. "2,4-5"; NULL: not pinned */
 } lnt_context_params_t;
 
 /* Creates a context. params may be NULL. Reads LINNET_* variables (docs/config.md): a malformed value is

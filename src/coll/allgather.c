@@ -23,6 +23,7 @@ static void add_sends(lnt_coll_t *coll, lnt_graph_builder_t *builder)
     for (uint32_t s = 0; s < coll->vector.n_segments; ++s) {
         uint32_t made = lnt_graph_add_run(builder, encode, s);
 
+        lnt_graph_set_elems(builder, made, lnt_coll_vector_count(&coll->vector, s));
         for (uint32_t r = 0; r < coll->args.topo->n_ranks; ++r) {
             if (r != coll->args.rank) {
                 lnt_graph_add_edge(builder, made, lnt_graph_add_send(builder, frame_of(coll, coll->args.rank, s), r));

@@ -143,6 +143,15 @@ static void needs_gather(build_t *build, uint32_t task, uint64_t pos, uint64_t e
     }
 }
 
+/* A RUN task over a segment's elements, which any thread may run. */
+static uint32_t add_run(build_t *build, lnt_task_fn_t run, uint64_t arg, const lnt_segment_t *segment)
+{
+    uint32_t task = lnt_graph_add_run(build->builder, run, arg);
+
+    lnt_graph_set_elems(build->builder, task, segment->end - segment->pos);
+    return task;
+}
+
 static uint32_t add_measures(build_t *build)
 {
     lnt_exchange_t *exchange = build->exchange;
@@ -152,7 +161,7 @@ static uint32_t add_measures(build_t *build)
         lnt_graph_add_scratch(build->builder, (exchange->shard_end - exchange->shard_pos) * sizeof(float));
     for (uint32_t k = 0; k < exchange->n_scale_blocks; k++) {
         const lnt_segment_t *segment = &exchange->scale_blocks[k].segment;
-        uint32_t task = lnt_graph_add_run(build->builder, lnt_exchange_run_measure, k);
+        uint32_t task = add_run(build, lnt_exchange_run_measure, k, segment);
 
         first = k == 0 ? task : first;
         needs_gather(build, task, segment->pos, segment->end);
@@ -235,8 +244,8 @@ static void add_encodes(build_t *build)
     for (uint32_t k = 0; k < exchange->n_code; k++) {
         uint32_t i = exchange->own_code + k;
         const lnt_segment_t *segment = &exchange->chunk_segs[i];
-        uint32_t task = lnt_graph_add_run(build->builder, lnt_exchange_run_encode,
-                                          lnt_exchange_task_arg(i, exchange->code_frame + k));
+        uint32_t task =
+            add_run(build, lnt_exchange_run_encode, lnt_exchange_task_arg(i, exchange->code_frame + k), segment);
 
         build->code_task = k == 0 ? task : build->code_task;
         if (compat) {
@@ -278,7 +287,7 @@ static uint32_t add_serve(build_t *build, uint32_t s, uint32_t *last)
     lnt_exchange_t *exchange = build->exchange;
     const lnt_topo_t *topo = exchange->params.topo;
     uint32_t i = exchange->own_serve + s, frame = exchange->result_frame + i;
-    uint32_t task = lnt_graph_add_run(build->builder, lnt_exchange_run_serve, lnt_exchange_task_arg(i, frame));
+    uint32_t task = add_run(build, lnt_exchange_run_serve, lnt_exchange_task_arg(i, frame), &exchange->chunk_segs[i]);
 
     lnt_graph_add_edge(build->builder, build->code_task + (i - exchange->own_code), task);
     for (uint32_t b = 0; b + 1 < topo->n_nodes; b++) {
@@ -340,7 +349,8 @@ static void add_locals(build_t *build)
             lnt_frame_header_t header = {
                 .shard = (uint16_t)d, .segment = i - exchange->shard_first[d], .source = exchange->params.rank};
             uint32_t frame = add_frame(build, &exchange->shard_segs[i], header);
-            uint32_t task = lnt_graph_add_run(build->builder, lnt_exchange_run_local, lnt_exchange_task_arg(i, frame));
+            uint32_t task =
+                add_run(build, lnt_exchange_run_local, lnt_exchange_task_arg(i, frame), &exchange->shard_segs[i]);
 
             add_send(build, frame, owner, task);
         }

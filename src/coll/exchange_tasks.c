@@ -1,7 +1,7 @@
 /* The RUN tasks that code: measuring, encoding, the server.
  *
- * A task writes only its own frame and its own part of the shadows; what it reads is ordered by edges. So tasks could
- * run in several threads. f32, one rounding per operation, the server's sum in node order. */
+ * A task writes only its own frame and its own part of the shadows; what it reads is ordered by edges. So several may
+ * run at once, each in a thread. f32, one rounding per operation, the server's sum in node order. */
 #include "exchange_internal.h"
 
 #include <string.h>

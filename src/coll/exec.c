@@ -2,7 +2,7 @@
  *
  * The caller's threads touch the inbox, a job's ready bytes (both sequentially consistent: they take part in the
  * handshake with a thread that goes to sleep) and nothing else. After a job is published as done the executor holds no
- * pointer to it. Tasks share nothing but what the edges of their graph order, so a pool of workers could run them. */
+ * pointer to it. Tasks share nothing but what the edges of their graph order, so large ones may run in helpers. */
 #include "exec_internal.h"
 
 #include <assert.h>
@@ -44,6 +44,7 @@ lnt_status_t lnt_exec_create(const lnt_exec_params_t *params, lnt_exec_t **exec_
         return LNT_ERR_NO_MEMORY;
     }
     exec->params = *params;
+    lnt_exec_init_works(exec);
     exec->reserved = params->max_tasks;
     exec->moved_ns = lnt_now_ns();
     pthread_mutex_init(&exec->lock, NULL);
@@ -56,6 +57,7 @@ void lnt_exec_destroy(lnt_exec_t *exec)
     if (exec == NULL) {
         return;
     }
+    assert(exec->n_out == 0); /* all jobs have ended */
     pthread_mutex_destroy(&exec->lock);
     lnt_free(atomic_load(&exec->next_ring));
     lnt_free(exec->ring);
@@ -306,17 +308,43 @@ static void run_task(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
     lnt_exec_complete(exec, graph, task);
 }
 
+/* Ready tasks, up to a budget. Of the large ones the first is kept for this thread, so a large task that is alone needs
+ * no helper; it runs last, after everything that others wait for. */
+static bool run_ready(lnt_exec_t *exec)
+{
+    lnt_ready_t own = {NULL, 0};
+    bool moved = false;
+
+    for (int i = 0; i < TASKS_PER_CALL && exec->ring->head != exec->ring->tail; i++) {
+        lnt_ready_t ready = exec->ring->entries[exec->ring->head++ & exec->ring->mask];
+
+        moved = true;
+        if (!lnt_exec_is_large(exec, &ready)) {
+            run_task(exec, ready.graph, ready.task);
+        } else if (own.graph == NULL) {
+            own = ready;
+        } else if (!lnt_exec_hand_out(exec, &ready)) {
+            run_task(exec, ready.graph, ready.task);
+        }
+    }
+    if (exec->n_out == 0 && own.graph == NULL) {
+        return moved;
+    }
+    lnt_pool_call(exec->params.pool);
+    if (own.graph == NULL) {
+        return lnt_pool_run_one(exec->params.pool) || moved;
+    }
+    run_task(exec, own.graph, own.task);
+    return true;
+}
+
 bool lnt_exec_progress(lnt_exec_t *exec)
 {
     bool moved = empty_inbox(exec);
 
+    moved |= lnt_exec_collect(exec);
     moved |= start_jobs(exec);
-    for (int i = 0; i < TASKS_PER_CALL && exec->ring->head != exec->ring->tail; i++) {
-        lnt_ready_t ready = exec->ring->entries[exec->ring->head++ & exec->ring->mask];
-
-        run_task(exec, ready.graph, ready.task);
-        moved = true;
-    }
+    moved |= run_ready(exec);
     if (moved) {
         exec->moved_ns = lnt_now_ns();
     }
@@ -331,6 +359,7 @@ void lnt_exec_fail(lnt_exec_t *exec, const lnt_error_info_t *record)
     exec->failed = true;
     exec->failure = record->status;
     exec->ring->head = exec->ring->tail;
+    lnt_exec_recall(exec);
     while (exec->active != NULL) {
         lnt_job_t *job = exec->active;
 
@@ -372,7 +401,8 @@ static void stall_of_graph(const lnt_job_t *job, const lnt_graph_t *graph, lnt_s
 void lnt_exec_stall(lnt_exec_t *exec, lnt_stall_t *stall_p)
 {
     const lnt_job_t *job = exec->active;
-    lnt_stall_t stall = {.peer = -1, .since_ns = exec->moved_ns};
+    /* As long as a helper is at it, this rank moves. */
+    lnt_stall_t stall = {.peer = -1, .since_ns = (exec->n_out != 0) ? lnt_now_ns() : exec->moved_ns};
 
     if (job != NULL) {
         stall.running = true;

@@ -1,4 +1,4 @@
-/* The executor: runs jobs of one communicator, in one thread at a time.
+/* The executor: runs jobs of one communicator, in one thread at a time; large tasks may run in helpers beside it.
  *
  * A *job* is a list of graphs that share a sequence number and a verdict: the buckets of a step, or one collective.
  * Life of a job: idle --lnt_exec_post(ARM)--> armed: frames may come in; --lnt_job_ready(i)--> graph i may start, in
@@ -6,7 +6,8 @@
  * owns it again.
  *
  * The caller's threads only post to a lock-free inbox and sleep on job->state; everything else is touched by the
- * thread that calls lnt_exec_progress. Nothing here allocates after lnt_exec_create.
+ * thread that calls lnt_exec_progress. Helpers (pool.h) run the functions of tasks and nothing else: what they finished
+ * comes back to that thread. Nothing here allocates after lnt_exec_create.
  */
 #ifndef LNT_COLL_EXEC_H
 #define LNT_COLL_EXEC_H
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "graph.h"
+#include "pool.h"
 
 typedef struct lnt_exec lnt_exec_t;
 
@@ -52,6 +54,8 @@ typedef struct lnt_exec_params {
     void (*fail)(void *arg, const lnt_error_info_t *record); /* the communicator must fail with this; called inside the
                                                               * sink's locate, which then returns the error */
     uint32_t max_tasks;                                      /* 0: grows are done by lnt_exec_reserve */
+    lnt_pool_t *pool;                                        /* outlives the executor; NULL: no helpers */
+    uint64_t min_elems;                                      /* smaller tasks are not worth a helper */
 } lnt_exec_params_t;
 
 lnt_status_t lnt_exec_create(const lnt_exec_params_t *params, lnt_exec_t **exec_p);
@@ -69,9 +73,10 @@ void lnt_job_ready(lnt_exec_t *exec, lnt_job_t *job, uint32_t graph_index); /* g
 /* Progress side. */
 bool lnt_exec_progress(lnt_exec_t *exec); /* inbox, then ready tasks up to a budget; true when something was done */
 void lnt_exec_sink(lnt_exec_t *exec, lnt_sink_t *sink_p); /* functions for the transports (broken excepted) */
-/* Every job ends with this, now and later (later: by lnt_exec_progress). Transports may still read and write the frames
- * of those jobs, so their owners destroy graphs only after the transports are closed. The sink holds what comes in and
- * ignores the rest. */
+/* Every job ends with this, now and later (later: by lnt_exec_progress). Waits for the tasks that run in helpers at
+ * this moment: memory is the owners' again when their jobs end. Transports may still read and write the frames of those
+ * jobs, so their owners destroy graphs only after the transports are closed. The sink holds what comes in and ignores
+ * the rest. */
 void lnt_exec_fail(lnt_exec_t *exec, const lnt_error_info_t *record);
 
 /* For stall messages and time-outs: time of the last progress, and the first missing frame of the oldest running job.

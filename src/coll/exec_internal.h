@@ -1,6 +1,8 @@
-/* Insides of the executor that exec.c (jobs, queue) and exec_frames.c (frames in and out) share.
+/* Insides of the executor that exec.c (jobs, queue), exec_frames.c (frames in and out) and exec_work.c (tasks in
+ * helpers) share.
  *
- * Everything here is touched by the progressing thread alone, except `inbox`, `next_ring` and what `lock` guards. */
+ * Everything here is touched by the progressing thread alone, except `inbox`, `next_ring`, what `lock` guards, and
+ * `done` and `cancelled`, which helpers use. */
 #ifndef LNT_COLL_EXEC_INTERNAL_H
 #define LNT_COLL_EXEC_INTERNAL_H
 
@@ -24,6 +26,15 @@ typedef struct lnt_ready_ring {
     lnt_ready_t entries[];
 } lnt_ready_ring_t;
 
+/* A task in the pool. Lent from `idle`, comes back through `done`. */
+typedef struct lnt_exec_work {
+    lnt_work_t work; /* first */
+    lnt_exec_t *exec;
+    lnt_ready_t ready;
+} lnt_exec_work_t;
+
+enum { LNT_EXEC_WORKS = 64 };
+
 struct lnt_exec {
     lnt_exec_params_t params;
 
@@ -40,11 +51,22 @@ struct lnt_exec {
     bool failed;
     lnt_status_t failure;
     uint64_t moved_ns; /* time of the last progress */
+
+    lnt_exec_work_t works[LNT_EXEC_WORKS];
+    lnt_work_t *idle;
+    uint32_t n_out;             /* handed to the pool, not collected */
+    _Atomic(lnt_work_t *) done; /* run, not collected */
+    _Atomic bool cancelled;     /* what has not begun is not run */
 };
 
 void lnt_exec_push(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task);
 void lnt_exec_complete(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task);
 void lnt_exec_send(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task);
+void lnt_exec_init_works(lnt_exec_t *exec);
+bool lnt_exec_is_large(const lnt_exec_t *exec, const lnt_ready_t *ready); /* worth a helper, and there are helpers */
+bool lnt_exec_hand_out(lnt_exec_t *exec, const lnt_ready_t *ready);       /* false: no room in the pool */
+bool lnt_exec_collect(lnt_exec_t *exec);                                  /* completes what helpers have run */
+void lnt_exec_recall(lnt_exec_t *exec); /* after a failure: when it returns, no task runs and none will */
 bool lnt_exec_missing(const lnt_graph_t *graph, uint32_t task); /* a RECV whose frame has not arrived */
 
 #endif

@@ -147,6 +147,16 @@ uint32_t lnt_graph_add_run(lnt_graph_builder_t *builder, lnt_task_fn_t run, uint
     return array_add(builder, &builder->tasks, &task, sizeof(task));
 }
 
+void lnt_graph_set_elems(lnt_graph_builder_t *builder, uint32_t run, uint64_t n_elems)
+{
+    lnt_task_t *tasks = builder->tasks.items;
+
+    if (builder->status >= 0) {
+        assert((run < builder->tasks.n) && (tasks[run].kind == LNT_TASK_RUN));
+        tasks[run].elems = (n_elems < UINT32_MAX) ? (uint32_t)n_elems : UINT32_MAX;
+    }
+}
+
 uint32_t lnt_graph_add_send(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer)
 {
     const lnt_task_t task = {.kind = LNT_TASK_SEND, .frame = frame, .peer = peer};

@@ -16,7 +16,9 @@ typedef enum lnt_task_kind { LNT_TASK_RUN, LNT_TASK_SEND, LNT_TASK_RECV } lnt_ta
 
 typedef struct lnt_graph lnt_graph_t;
 
-/* Computes. `task` is the task's number; arg is what the builder stored. Must not block. */
+/* Computes. `task` is the task's number; arg is what the builder stored. Must not block. With a number of elements
+ * (lnt_graph_set_elems) it may run on any thread beside other tasks, those of other graphs too: it touches only what
+ * edges order, and frame headers only of frames that it makes. */
 typedef void (*lnt_task_fn_t)(lnt_graph_t *graph, uint32_t task, uint64_t arg);
 
 typedef struct lnt_task {
@@ -25,6 +27,7 @@ typedef struct lnt_task {
     uint64_t arg;      /* RUN */
     uint32_t frame;    /* SEND, RECV */
     uint32_t peer;     /* SEND: to; RECV: from */
+    uint32_t elems;    /* RUN: how much work it is; 0: for the progressing thread alone */
     uint32_t n_deps;
     uint32_t first_next, n_next; /* into graph->next */
 } lnt_task_t;
@@ -75,6 +78,7 @@ uint32_t lnt_graph_add_frame(lnt_graph_builder_t *builder, uint32_t payload_byte
 /* A frame gets its fixed header fields (all but flags, sequence, hashes) once. */
 void lnt_graph_set_header(lnt_graph_builder_t *builder, uint32_t frame, const lnt_frame_header_t *header);
 uint32_t lnt_graph_add_run(lnt_graph_builder_t *builder, lnt_task_fn_t run, uint64_t arg);
+void lnt_graph_set_elems(lnt_graph_builder_t *builder, uint32_t run, uint64_t n_elems);
 uint32_t lnt_graph_add_send(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer);
 uint32_t lnt_graph_add_recv(lnt_graph_builder_t *builder, uint32_t frame, uint32_t peer, uint64_t key);
 void lnt_graph_add_edge(lnt_graph_builder_t *builder, uint32_t before, uint32_t after);

@@ -117,6 +117,7 @@ static uint32_t add_encodes(lnt_coll_t *coll, lnt_graph_builder_t *builder)
     for (uint32_t i = 0; i < n; ++i) {
         uint32_t made = lnt_graph_add_run(builder, encode, i);
 
+        lnt_graph_set_elems(builder, made, lnt_coll_vector_count(&coll->vector, i % coll->vector.n_segments));
         first = (i == 0) ? made : first;
     }
     for (uint32_t i = 0; i < n; ++i) {
@@ -141,6 +142,7 @@ static void add_vote(lnt_coll_t *coll, lnt_graph_builder_t *builder, uint32_t fi
     for (uint32_t s = 0; s < n_segments; ++s) {
         const uint32_t sum = lnt_graph_add_run(builder, add_up, s);
 
+        lnt_graph_set_elems(builder, sum, lnt_coll_vector_count(&coll->vector, s));
         lnt_graph_add_edge(builder, first_encode + coll->args.rank * n_segments + s, sum);
         for (uint32_t q = 0; q + 1 < n_ranks; ++q) {
             lnt_graph_add_edge(builder, first_recv + q * n_segments + s, sum);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "cpu_list.h"
+#include "threads.h"
 
 enum { LINGER_MS = 1000, MAX_RANKS = 65535 /* nodes are 16 bits in frames */ };
 
@@ -84,9 +85,19 @@ out:
     return status;
 }
 
+static uint32_t ranks_on_host(const lnt_comm_t *comm)
+{
+    uint32_t local = 0;
+
+    for (uint32_t i = 0; i < comm->n_ranks; i++)
+        local += (comm->peers[i].host_hash == comm->peers[comm->rank].host_hash);
+    return local;
+}
+
 static lnt_status_t prepare(lnt_comm_t *comm)
 {
     LNT_TRY(create_topologies(comm));
+    LNT_TRY(lnt_threads_start(comm->context, ranks_on_host(comm)));
     LNT_TRY(lnt_net_create(comm, comm->peers));
     return lnt_probe_create(comm);
 }
@@ -94,11 +105,7 @@ static lnt_status_t prepare(lnt_comm_t *comm)
 /* A caller and a progress thread per rank: when they outnumber the cores, spinning takes time from who has work. */
 static void avoid_crowding(const lnt_comm_t *comm)
 {
-    uint32_t local = 0;
-
-    for (uint32_t i = 0; i < comm->n_ranks; i++)
-        local += (comm->peers[i].host_hash == comm->peers[comm->rank].host_hash);
-    if (2 * local > lnt_cpu_count()) lnt_progress_crowded(comm->context->progress);
+    if (2 * ranks_on_host(comm) > lnt_cpu_count()) lnt_progress_crowded(comm->context->progress);
 }
 
 /* ---- together ---- */

@@ -84,8 +84,8 @@ static void settle(lnt_comm_t *comm)
     comm->net->settled = true;
 }
 
-/* A transport may have brought the frame that ends this communicator: no task runs after that, so that who sees the
- * failure waits for at most one. */
+/* A transport may have brought the frame that ends this communicator: no task begins after that, so that who sees
+ * the failure waits for at most one per thread. */
 static bool move_data(lnt_comm_t *comm)
 {
     lnt_comm_net_t *net = comm->net;
@@ -194,6 +194,8 @@ static lnt_status_t create_exec(lnt_comm_t *comm)
         .send = send_frame,
         .wake = wake_loop,
         .fail = exec_failed,
+        .pool = comm->context->pool,
+        .min_elems = comm->context->config.thread_bytes / sizeof(float),
     };
 
     LNT_TRY(lnt_exec_create(&params, &comm->exec));

@@ -39,6 +39,7 @@ lnt_status_t lnt_comm_get_info(const lnt_comm_t *comm, lnt_comm_info_t *info_p)
         .local_rank = topo->local_of[comm->rank],
         .n_local = lnt_topo_local_size(topo, topo->node_of[comm->rank]),
         .n_shards = topo->n_shards,
+        .n_threads = lnt_pool_threads(comm->context->pool),
         .emulate_gbps = comm->emulate_gbps,
     };
     level_name(comm, 0, info_p->intra_transport, sizeof(info_p->intra_transport));

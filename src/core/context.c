@@ -6,6 +6,7 @@
 #include <linnet/version.h>
 
 #include "progress.h"
+#include "threads.h"
 
 enum { VERSION_PER_MAJOR = 10000 };
 
@@ -24,6 +25,7 @@ static lnt_status_t check_params(const lnt_context_params_t *params)
     LNT_CHECK_STRUCT(params);
     LNT_CHECK_ARG(params->log_level >= LNT_LOG_DEFAULT && params->log_level <= LNT_LOG_TRACE);
     LNT_CHECK_ARG(params->progress_thread >= LNT_DEFAULT && params->progress_thread <= LNT_OFF);
+    LNT_CHECK_ARG(params->threads <= LNT_POOL_THREADS_MAX);
     return LNT_OK;
 }
 
@@ -59,11 +61,14 @@ static lnt_status_t create_progress(lnt_context_t *context, const lnt_context_pa
     bool thread = config->progress_thread;
 
     if (params->progress_thread != LNT_DEFAULT) thread = (params->progress_thread == LNT_ON);
-    return lnt_progress_create(context->logger, thread, config->spin_us, cpus, &context->progress);
+    if (params->threads != 0) context->config.threads = params->threads;
+    LNT_TRY(lnt_progress_create(context->logger, thread, config->spin_us, cpus, &context->progress));
+    return lnt_threads_create(context);
 }
 
 static void release(lnt_context_t *context)
 {
+    lnt_pool_destroy(context->pool);
     lnt_progress_destroy(context->progress);
     lnt_logger_destroy(context->logger);
     lnt_config_release(lnt_log_config_rows, &context->log_config);

@@ -30,6 +30,8 @@ typedef struct lnt_core_config {
     uint32_t check_every;     /* CHECK_EVERY: compare state hashes every k steps, 0 = never */
     uint32_t spin_us;         /* SPIN_US: look this long before sleeping */
     bool progress_thread;     /* PROGRESS_THREAD */
+    uint32_t threads;         /* THREADS: that run tasks, 0 = by the cores */
+    uint64_t thread_bytes;    /* THREAD_MIN_BYTES: smaller tasks stay on one thread */
     char *cpus;               /* PROGRESS_CPUS */
 } lnt_core_config_t;
 
@@ -45,6 +47,7 @@ struct lnt_context {
     _Atomic uint32_t n_objects; /* communicators alive */
     lnt_log_config_t log_config;
     struct lnt_progress *progress; /* the thread, its epoll set, the list of communicators */
+    lnt_pool_t *pool;              /* helpers of that thread; started by the first communicator (threads.c) */
 };
 
 /* Entry check of public calls on a context: not NULL, not a forked child; its logger becomes the thread's. */

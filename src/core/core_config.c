@@ -60,6 +60,14 @@ const lnt_cfg_row_t lnt_core_config_rows[] = {
            "cores"),
     ROW("PROGRESS_THREAD", "on", LNT_CFG_BOOL, progress_thread,
         "a thread of the library moves data while the caller computes; off: only inside calls that wait or test"),
-    ROW("PROGRESS_CPUS", "", LNT_CFG_STRING, cpus, "cores the progress thread may run on, e.g. 2,4-5; empty: any"),
+    ROW("PROGRESS_CPUS", "", LNT_CFG_STRING, cpus,
+        "cores the progress thread and its helpers may run on, e.g. 2,4-5; empty: any"),
+    ROW_IN(
+        "THREADS", "0", LNT_CFG_U32, threads, 0, LNT_POOL_THREADS_MAX,
+        "threads of a rank that encode, add and measure: the progress thread and helpers beside it; 0: cores of this "
+        "process (at most those of LINNET_PROGRESS_CPUS) / ranks on this host, at least 1, at most 4, and 1 without a "
+        "progress thread; changes no result"),
+    ROW_IN("THREAD_MIN_BYTES", "128k", LNT_CFG_BYTES, thread_bytes, 4, 1e12,
+           "segments of fewer bytes of f32 are not worth a helper; changes no result"),
     {.name = NULL},
 };

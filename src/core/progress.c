@@ -12,11 +12,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "../base/thread.h"
 #include "cpu_list.h"
 
 enum { MAX_EVENTS = 16, FOLLOWER_SLICE_NS = 2000000, WAIT_SLICE_NS = 200000000 };
@@ -135,15 +135,32 @@ static void take_turn(lnt_progress_t *progress)
     if (!pass(progress) && !spin(progress)) sleep_until_rung(progress);
 }
 
+void lnt_progress_place(const lnt_progress_t *progress, const char *name)
+{
+    (void)pthread_setname_np(pthread_self(), name);
+    if (progress->pinned && pthread_setaffinity_np(pthread_self(), sizeof(progress->cpus), &progress->cpus) != 0) {
+        lnt_log(progress->logger, LNT_LOG_WARN, LNT_SUB_INIT, "thread %s cannot be moved to the cores asked for", name);
+    }
+}
+
+bool lnt_progress_has_thread(const lnt_progress_t *progress)
+{
+    return progress->has_thread;
+}
+
+uint32_t lnt_progress_cpu_count(const lnt_progress_t *progress)
+{
+    const uint32_t allowed = lnt_cpu_count();
+    const uint32_t listed = progress->pinned ? (uint32_t)CPU_COUNT(&progress->cpus) : allowed;
+
+    return (listed < allowed) ? listed : allowed;
+}
+
 static void *thread_main(void *arg)
 {
     lnt_progress_t *progress = arg;
 
-    (void)pthread_setname_np(pthread_self(), "linnet");
-    if (progress->pinned && pthread_setaffinity_np(pthread_self(), sizeof(progress->cpus), &progress->cpus) != 0) {
-        lnt_log(progress->logger, LNT_LOG_WARN, LNT_SUB_INIT,
-                "the progress thread cannot be moved to the cores asked for");
-    }
+    lnt_progress_place(progress, "linnet");
     (void)pthread_mutex_lock(&progress->lock);
     while (atomic_load(&progress->stop) == 0) {
         (void)lnt_log_set_current(progress->logger); /* any logger's end makes all threads forget theirs */
@@ -271,22 +288,9 @@ static lnt_status_t open_descriptors(lnt_progress_t *progress)
     return lnt_progress_watch_fd(progress, progress->doorbell);
 }
 
-/* The thread takes no signals: an application's handlers run on the application's threads. */
-static int create_without_signals(lnt_progress_t *progress)
-{
-    sigset_t all, before;
-    int error;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&progress->thread, NULL, thread_main, progress);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static lnt_status_t start_thread(lnt_progress_t *progress)
 {
-    int error = create_without_signals(progress);
+    int error = lnt_thread_start(&progress->thread, thread_main, progress);
 
     if (error != 0) {
         errno = error;

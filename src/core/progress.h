@@ -35,6 +35,11 @@ void lnt_progress_unwatch_fd(lnt_progress_t *progress, int fd);
 void lnt_progress_wake(lnt_progress_t *progress);
 int lnt_progress_doorbell(const lnt_progress_t *progress);
 
+/* In a thread of the library: its name, and the cores it may run on. */
+void lnt_progress_place(const lnt_progress_t *progress, const char *name);
+bool lnt_progress_has_thread(const lnt_progress_t *progress);
+uint32_t lnt_progress_cpu_count(const lnt_progress_t *progress); /* cores its threads may use, at least 1 */
+
 /* More threads than cores on this host: never spin. */
 void lnt_progress_crowded(lnt_progress_t *progress);
 
