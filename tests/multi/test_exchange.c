@@ -1,6 +1,6 @@
 /* The exchange over a network in memory, all ranks progressed by one thread with 0 to 4 helpers beside it, against
- * tests/exchange_oracle.h byte for byte: random maps, codecs, tensors, segments, masks, poison, vetoes, delivery orders.
- * Seed: LNT_TEST_SEED. */
+ * tests/exchange_oracle.h byte for byte: random maps, codecs, tensors, segments, masks, poison, vetoes, delivery
+ * orders. Seed: LNT_TEST_SEED. */
 #include <check.h>
 #include <stdio.h>
 #include <time.h>
