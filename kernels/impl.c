@@ -1,6 +1,8 @@
 /* The table of implementations, and which of them is used. Pure but for one pointer: the selected row. */
 #include "impl.h"
 
+#include "cpu.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,6 +18,10 @@ static const lnt_kernel_impl_t impls[] = {
      .usable = always,
      .ops = {&lnt_f32_ops_ref, &lnt_bf16_ops_ref, &lnt_sign1_ops_ref, &lnt_int8_ops_ref},
      .arrays = &lnt_array_ops_ref},
+#if defined(__x86_64__)
+    {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2},
+    {.name = "avx512", .doc = "AVX-512 F, BW, DQ and VL", .usable = lnt_cpu_has_avx512},
+#endif
 };
 
 enum { N_IMPLS = sizeof(impls) / sizeof(impls[0]) };

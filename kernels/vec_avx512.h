@@ -1,0 +1,296 @@
+/* The vector layer (vec.h) on AVX-512 F, BW, DQ and VL: 16 lanes. Whoever defines LNT_AVX512_EMULATED has declared
+ * the intrinsics used here already: a test runs these kernels on processors without AVX-512. */
+#ifndef LNT_KERNELS_VEC_AVX512_H
+#define LNT_KERNELS_VEC_AVX512_H
+
+#if !defined(LNT_AVX512_EMULATED)
+#include <immintrin.h>
+#endif
+
+enum { VEC = 16, VECD = 8 };
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+typedef __m512d vd;
+
+/* ---- f32 ---- */
+
+LNT_INLINE vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+LNT_INLINE vf vf_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+LNT_INLINE vf vf_load(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+
+LNT_INLINE void vf_store(float *to, vf x)
+{
+    _mm512_storeu_ps(to, x);
+}
+
+/* Around the caches. `to` is aligned to the vector; vec_stream_end() before anybody else reads. */
+LNT_INLINE void vf_stream(float *to, vf x)
+{
+    _mm512_stream_ps(to, x);
+}
+
+LNT_INLINE void vec_stream_end(void)
+{
+    _mm_sfence();
+}
+
+LNT_INLINE vm vm_first(size_t n)
+{
+    return (vm)((1u << n) - 1);
+}
+
+LNT_INLINE vf vf_load_part(const float *from, size_t n)
+{
+    return _mm512_maskz_loadu_ps(vm_first(n), from);
+}
+
+LNT_INLINE void vf_store_part(float *to, vf x, size_t n)
+{
+    _mm512_mask_storeu_ps(to, vm_first(n), x);
+}
+
+LNT_INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+LNT_INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+LNT_INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+LNT_INLINE vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+LNT_INLINE vf vf_sqrt(vf a)
+{
+    return _mm512_sqrt_ps(a);
+}
+
+LNT_INLINE vm vf_at_least(vf a, vf b) /* a >= b; false for NaN */
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ);
+}
+
+LNT_INLINE vi vf_bits(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+
+LNT_INLINE vi vf_to_int(vf x) /* nearest, half to even */
+{
+    return _mm512_cvtps_epi32(x);
+}
+
+/* ---- int32 ---- */
+
+LNT_INLINE vi vi_all(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+LNT_INLINE vi vi_iota(void) /* 0, 1, 2, ... */
+{
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+LNT_INLINE vf vi_floats(vi bits)
+{
+    return _mm512_castsi512_ps(bits);
+}
+
+LNT_INLINE vf vi_to_float(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+
+LNT_INLINE vi vi_load(const void *from)
+{
+    return _mm512_loadu_si512(from);
+}
+
+LNT_INLINE void vi_store(void *to, vi x)
+{
+    _mm512_storeu_si512(to, x);
+}
+
+LNT_INLINE vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+LNT_INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+LNT_INLINE vi vi_mul(vi a, vi b) /* low halves of the products */
+{
+    return _mm512_mullo_epi32(a, b);
+}
+
+LNT_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+LNT_INLINE vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+LNT_INLINE vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
+
+LNT_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epi32(a, b);
+}
+
+LNT_INLINE vi vi_min(vi a, vi b)
+{
+    return _mm512_min_epi32(a, b);
+}
+
+LNT_INLINE vi vi_left(vi x, int n)
+{
+    return _mm512_slli_epi32(x, n);
+}
+
+LNT_INLINE vi vi_right(vi x, int n) /* zeros come in */
+{
+    return _mm512_srli_epi32(x, n);
+}
+
+LNT_INLINE vm vi_greater(vi a, vi b)
+{
+    return _mm512_cmpgt_epi32_mask(a, b);
+}
+
+LNT_INLINE uint32_t vi_highest(vi x) /* of lanes that are not negative */
+{
+    return (uint32_t)_mm512_reduce_max_epi32(x);
+}
+
+/* ---- choices ---- */
+
+LNT_INLINE uint32_t vm_bits(vm m) /* lane i to bit i */
+{
+    return m;
+}
+
+LNT_INLINE vm vm_of_bits(uint32_t bits)
+{
+    return (vm)bits;
+}
+
+LNT_INLINE vf vf_choose(vm m, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+
+LNT_INLINE vi vi_choose(vm m, vi yes, vi no)
+{
+    return _mm512_mask_blend_epi32(m, no, yes);
+}
+
+LNT_INLINE vf vf_keep(vm m, vf x) /* x, or +0 */
+{
+    return _mm512_maskz_mov_ps(m, x);
+}
+
+/* ---- smaller elements ---- */
+
+LNT_INLINE vi vi_load_u16(const void *from)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+}
+
+LNT_INLINE void vi_store_u16(void *to, vi x) /* lanes below 2^16 */
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
+}
+
+LNT_INLINE vf vf_load_f16(const void *from)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+
+LNT_INLINE vi vf_f16_code(vf x) /* lnt_f16_code, in the low halves */
+{
+    return _mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+LNT_INLINE void vf_store_f16(void *to, vf x)
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+LNT_INLINE vi vi_load_i8(const void *from)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
+}
+
+/* A strip of codes -128..127 to bytes. */
+LNT_INLINE void strip_store_i8(uint8_t *to, const vi *strip)
+{
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(strip[0]));
+    _mm_storeu_si128((__m128i *)(to + VEC), _mm512_cvtepi32_epi8(strip[1]));
+}
+
+/* ---- f64 ---- */
+
+LNT_INLINE vd vd_load(const double *from)
+{
+    return _mm512_loadu_pd(from);
+}
+
+LNT_INLINE void vd_store(double *to, vd x)
+{
+    _mm512_storeu_pd(to, x);
+}
+
+LNT_INLINE vd vd_add(vd a, vd b)
+{
+    return _mm512_add_pd(a, b);
+}
+
+LNT_INLINE vd vd_multiply_add(vd a, vd b, vd c) /* a * b + c, rounded once */
+{
+    return _mm512_fmadd_pd(a, b, c);
+}
+
+/* The VECD floats at `from`; exact. */
+LNT_INLINE vd vd_load_f32(const float *from)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+}
+
+LNT_INLINE vd vd_magnitude(vd x)
+{
+    return _mm512_castsi512_pd(_mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x7fffffffffffffff)));
+}
+
+#endif
