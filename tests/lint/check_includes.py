@@ -29,6 +29,7 @@ FOREIGN = [
     (r"^(ucp|uct|ucs|ucm)/", r"^src/transport/ucx[^/]*$"),
     (r"^sodium(/|\.h$)", r"^src/core/auth_[^/]*_module\.c$"),
     (r"^mpi\.h$", r"^(include/linnet/mpi\.h|src/core/[^/]*_mpi\.c)$"),
+    (r"^cuda_(runtime|fp16|bf16)\.h$", r"^kernels/(cuda_compat\.h|[^/]*_cuda\.cu)$"),
     (r"^(hwloc|cuda|nccl|openssl)", r"^$"),
 ]
 
@@ -78,7 +79,7 @@ def check_file(root, path):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     files = sorted(str(p.relative_to(root)) for layer in ALLOWED for p in (root / layer).rglob("*")
-                   if p.suffix in (".c", ".h", ".cu", ".in"))
+                   if p.suffix in (".c", ".h", ".cu", ".cuh", ".in"))
     problems = [problem for path in files for problem in check_file(root, path)]
     print("\n".join(problems + [f"{len(files)} files, {len(problems)} wrong includes"]))
     return 1 if problems or not files else 0

@@ -11,7 +11,7 @@ import sys
 FUNCTION_LINES = 60
 FILE_LINES = {"tests": 900, "": 500}
 LIBRARY = ("src/", "kernels/", "optim/")
-CODE = (".c", ".h", ".cu")
+CODE = (".c", ".h", ".cu", ".cuh", ".cc")
 
 # pattern, files it is forbidden in, files it is allowed in all the same, why
 FORBIDDEN = [
