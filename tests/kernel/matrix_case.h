@@ -7,7 +7,7 @@
 
 #include "codec_oracle.h"
 
-enum { CASE_N = 270000, CASE_BLOCKS = CASE_N / 64 + 2 };
+enum { CASE_N = 1000003, CASE_BLOCKS = CASE_N / 64 + 2 };
 
 typedef enum feedback { EF_NONE, EF_IN_PLACE, EF_SHADOW, EF_COUNT } feedback_t;
 
@@ -231,10 +231,9 @@ static inline void check_decode(const test_case_t *t)
     case_want(t, case_guards_hold(), "memory beside decode_add");
 }
 
-/* Every implementation, twice. */
-static inline void check_case(test_case_t *t)
+/* Every implementation, twice: once at the back of the memory, once anywhere. */
+static inline void check_given(test_case_t *t)
 {
-    make_given(t);
     make_want(t);
     for (const lnt_kernel_impl_t *impl = next_impl(NULL, t->row->id); impl; impl = next_impl(impl, t->row->id)) {
         t->impl = impl->name;

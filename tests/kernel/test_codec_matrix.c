@@ -6,7 +6,7 @@
 #include "matrix_case.h"
 
 static const uint32_t blocks[] = {64, 128, 256, 1024, 2048, 4096, 65600};
-enum { N_BLOCKS = sizeof(blocks) / sizeof(blocks[0]), SMALL = 130 };
+enum { N_BLOCKS = sizeof(blocks) / sizeof(blocks[0]), SMALL = 130, LARGE_BLOCK = 65536, LARGE_N = 1000003 };
 
 static void draw_rest(test_case_t *t)
 {
@@ -17,18 +17,24 @@ static void draw_rest(test_case_t *t)
     t->index = rng_below(2) ? rng_below(1u << 20) : (rng_below(3) << 32) + UINT32_MAX - rng_below(300);
 }
 
+static void check_drawn(test_case_t *t)
+{
+    make_given(t);
+    check_given(t);
+}
+
 static void check_size(test_case_t t, uint64_t n)
 {
     t.n = n;
     draw_rest(&t);
     if (n > SMALL) {
-        check_case(&t);
+        check_drawn(&t);
         return;
     }
     for (int variant = 0; variant < 2 * EF_COUNT; variant++) {
         t.masked = variant % 2;
         t.feedback = (feedback_t)(variant / 2);
-        check_case(&t);
+        check_drawn(&t);
     }
 }
 
@@ -38,25 +44,76 @@ static void check_sizes(test_case_t t)
     const uint64_t small[] = {0, 1, 7, 8, 9, 31, 33, 63, 64, 65, 127, 128, 129};
     const uint64_t block = t.cfg.block, large[] = {block - 1, block, block + 1, 3 * block + 1 + rng_below(block - 1)};
     for (size_t s = 0; s < sizeof(small) / sizeof(small[0]); s++)
-        if (block == blocks[0] || rng_below(8) == 0) check_size(t, small[s]);
+        if (block == blocks[0] || rng_below(4) == 0) check_size(t, small[s]);
     for (size_t s = 0; s < sizeof(large) / sizeof(large[0]); s++)
-        if (block < CASE_N / 8 || rng_below(8) == 0) check_size(t, large[s]);
+        if (block < LARGE_BLOCK || rng_below(8) == 0) check_size(t, large[s]);
+}
+
+static const lnt_codec_row_t *row_of(int i)
+{
+    size_t n_rows;
+    return lnt_codec_rows(&n_rows) + i;
 }
 
 /* One check for each codec and kind of data. */
 START_TEST(every_implementation_gives_the_bytes_of_the_oracle)
 {
-    size_t n_rows;
-    const lnt_codec_row_t *row = lnt_codec_rows(&n_rows) + _i / DATA_COUNT;
-    test_case_t t = {.row = row, .data = (data_kind_t)(_i % DATA_COUNT)};
+    test_case_t t = {.row = row_of(_i / DATA_COUNT), .data = (data_kind_t)(_i % DATA_COUNT)};
     rng_fork((uint64_t)_i);
     for (size_t b = 0; b < N_BLOCKS; b++)
-        for (int rule = 0; rule <= (row->has_scale_rule ? 1 : 0); rule++)
+        for (int rule = 0; rule <= (t.row->has_scale_rule ? 1 : 0); rule++)
             for (int dtype = 0; dtype < LNT_DTYPE_COUNT; dtype++) {
                 t.cfg = (lnt_codec_cfg_t){blocks[b], (lnt_scale_rule_t)rule};
                 t.dtype = (lnt_dtype_t)dtype;
                 check_sizes(t);
             }
+}
+END_TEST
+
+/* Element p becomes something that nobody may send: by its input, by its error, or by the sum of the two. */
+static void spoil(const test_case_t *t, uint64_t p)
+{
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    float value = bad[rng_below(4)], error = given.error[p];
+    uint64_t how = t->feedback == EF_NONE ? 0 : rng_below(3);
+    if (how == 1) {
+        error = value;
+        value = 1.0f;
+    } else if (how == 2)
+        value = error = FLT_MAX;
+    value = put_value(t->dtype, p, value);
+    given.a[p] = t->feedback == EF_NONE ? value : value + error;
+    given.error[p] = error;
+}
+
+START_TEST(one_bad_element_is_seen_wherever_it_is)
+{
+    enum { N = 257 };
+    test_case_t t = {.row = row_of(_i / LNT_DTYPE_COUNT), .n = N, .data = DATA_NORMAL};
+    t.dtype = (lnt_dtype_t)(_i % LNT_DTYPE_COUNT);
+    rng_fork((uint64_t)_i);
+    for (uint64_t p = 0; p < N; p++) {
+        t.cfg.block = blocks[rng_below(4)];
+        draw_rest(&t);
+        make_given(&t);
+        spoil(&t, p);
+        check_given(&t);
+    }
+}
+END_TEST
+
+/* Large enough for everything that begins late: stores around the caches, many blocks, odd ends. */
+START_TEST(a_million_elements)
+{
+    test_case_t t = {.row = row_of(_i / EF_COUNT), .n = LARGE_N, .stream = true};
+    rng_fork((uint64_t)_i);
+    draw_rest(&t);
+    t.feedback = (feedback_t)(_i % EF_COUNT);
+    t.stream = t.feedback != EF_NONE;
+    t.data = rng_below(2) ? DATA_NORMAL : DATA_ANY_FINITE;
+    t.dtype = (lnt_dtype_t)rng_below(LNT_DTYPE_COUNT);
+    t.cfg.block = rng_below(2) ? t.row->default_block : blocks[N_BLOCKS - 1];
+    check_drawn(&t);
 }
 END_TEST
 
@@ -67,6 +124,8 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_unchecked_fixture(all, case_setup, case_teardown);
     tcase_add_loop_test(all, every_implementation_gives_the_bytes_of_the_oracle, 0, LNT_CODEC_COUNT * DATA_COUNT);
+    tcase_add_loop_test(all, one_bad_element_is_seen_wherever_it_is, 0, LNT_CODEC_COUNT * LNT_DTYPE_COUNT);
+    tcase_add_loop_test(all, a_million_elements, 0, LNT_CODEC_COUNT * EF_COUNT);
     suite_add_tcase(suite, all);
     say_unusable_impls();
     return run_suite(suite);
