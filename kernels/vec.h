@@ -16,8 +16,7 @@
 #include <string.h>
 
 #include "float_bits.h"
-
-#define LNT_INLINE static inline __attribute__((always_inline))
+#include "lnt_inline.h"
 
 #if defined(__AVX512F__) || defined(LNT_AVX512_EMULATED)
 #include "vec_avx512.h"
