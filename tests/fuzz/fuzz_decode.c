@@ -1,59 +1,59 @@
-/* Fuzz target: any bytes into decode give data or LNT_ERR_CORRUPT, and touch nothing else.
+/* Fuzz target: lnt_codec_decode and lnt_codec_decode_add. Any bytes of any length for any count give data or
+ * LNT_ERR_CORRUPT; what is refused leaves the output alone.
  *
- * Input: codec number, block / 64 - 1, count (2 bytes), length choice, then the wire. Exact-size heap buffers let the
- * sanitizers see one byte too far. Without libFuzzer: tests/kernel/test_fuzz_decode.c. With it (clang), the library
- * instrumented too: -DLINNET_FUZZ=ON -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link,address
+ * Input: codec, block / 64 - 1, what the count is, count (2 or 8 bytes), what the length is, then the wire.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "fuzz_target.h"
 
 #include <linnet/codec.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+enum { COUNT_MAX = 4096, HUGE_COUNT = 7, LENGTH_AS_GIVEN = 0 };
 
-enum { FUZZ_HEADER = 5 };
-
-static void check(int holds)
+static lnt_codec_t *make_codec(fuzz_input_t *in)
 {
-    if (!holds) abort();
+    size_t n_names = 0;
+    while (lnt_codec_list()[n_names])
+        n_names++;
+    lnt_codec_params_t params = {.struct_size = sizeof(params), .name = lnt_codec_list()[fuzz_number(in, 1) % n_names]};
+    params.block = 64u * ((uint32_t)fuzz_number(in, 1) % 70u + 1u);
+    lnt_codec_t *codec = NULL;
+    fuzz_check(lnt_codec_create(&params, &codec) == LNT_OK, "the codec can be created");
+    return codec;
 }
 
-static void decode_both(const lnt_codec_t *codec, const uint8_t *wire, size_t wire_bytes, uint64_t n)
+/* Decodes, then adds, and looks at what must not have changed. `count` floats are there. */
+static void decode_both(const lnt_codec_t *codec, const uint8_t *wire, size_t wire_bytes, uint64_t n, size_t count)
 {
-    float *output = malloc(n * sizeof(*output) + 1), *before = malloc(n * sizeof(*before) + 1);
-    check(output && before);
-    memset(output, 0x5a, n * sizeof(*output));
-    memcpy(before, output, n * sizeof(*output));
+    size_t bytes = count * sizeof(float);
+    float *output = fuzz_alloc(bytes), *before = fuzz_alloc(bytes);
+    memset(output, 0x5a, bytes);
+    memcpy(before, output, bytes);
     lnt_status_t status = lnt_codec_decode(codec, wire, wire_bytes, n, output);
-    check(status == LNT_OK || status == LNT_ERR_CORRUPT);
-    if (wire_bytes != lnt_codec_encoded_size(codec, n)) check(status == LNT_ERR_CORRUPT);
-    if (status == LNT_ERR_CORRUPT) check(!memcmp(before, output, n * sizeof(*output)));
-    check(lnt_codec_decode_add(codec, wire, wire_bytes, n, output) == status);
-    if (status == LNT_ERR_CORRUPT) check(!memcmp(before, output, n * sizeof(*output)));
-    free(before);
-    free(output);
+    fuzz_check(status == LNT_OK || status == LNT_ERR_CORRUPT, "decode gives data or LNT_ERR_CORRUPT");
+    if (wire_bytes != lnt_codec_encoded_size(codec, n)) fuzz_check(status == LNT_ERR_CORRUPT, "the length is checked");
+    if (status == LNT_ERR_CORRUPT) fuzz_check(!memcmp(before, output, bytes), "refused by decode, output kept");
+    fuzz_check(lnt_codec_decode_add(codec, wire, wire_bytes, n, output) == status, "decode_add agrees with decode");
+    if (status == LNT_ERR_CORRUPT) fuzz_check(!memcmp(before, output, bytes), "refused by decode_add, output kept");
+    fuzz_free(before, bytes);
+    fuzz_free(output, bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < FUZZ_HEADER) return 0;
-    size_t n_names = 0;
-    while (lnt_codec_list()[n_names])
-        n_names++;
-    lnt_codec_params_t params = {.struct_size = sizeof(params),
-                                 .name = lnt_codec_list()[data[0] % n_names],
-                                 .block = 64u * (data[1] % 32u + 1u)};
-    lnt_codec_t *codec = NULL;
-    check(lnt_codec_create(&params, &codec) == LNT_OK);
-    uint64_t n = (uint64_t)(data[2] + 256u * data[3]) % 4097;
-    size_t have = size - FUZZ_HEADER, want = (size_t)lnt_codec_encoded_size(codec, n);
-    size_t wire_bytes = data[4] % 8 ? want : have; /* mostly the right size, so that the decoder itself is reached */
-    uint8_t *wire = calloc(1, wire_bytes + 1);
-    check(wire != NULL);
-    memcpy(wire, data + FUZZ_HEADER, have < wire_bytes ? have : wire_bytes);
-    decode_both(codec, wire, wire_bytes, n);
-    free(wire);
+    fuzz_input_t in = {data, size};
+    lnt_codec_t *codec = make_codec(&in);
+    bool huge = fuzz_number(&in, 1) % 8 == HUGE_COUNT;
+    uint64_t n = huge ? fuzz_number(&in, 8) : fuzz_number(&in, 2) % (COUNT_MAX + 1);
+    bool as_given =
+        fuzz_number(&in, 1) % 8 == LENGTH_AS_GIVEN || n > COUNT_MAX; /* else the decoder itself is reached */
+    size_t wire_bytes = as_given ? in.left : (size_t)lnt_codec_encoded_size(codec, n);
+    if (n <= COUNT_MAX || wire_bytes != lnt_codec_encoded_size(codec, n)) { /* else the caller promises that memory */
+        uint8_t *wire = fuzz_alloc(wire_bytes);
+        memset(wire, 0, wire_bytes);
+        if (in.left) memcpy(wire, in.at, in.left < wire_bytes ? in.left : wire_bytes);
+        decode_both(codec, wire, wire_bytes, n, n <= COUNT_MAX ? (size_t)n : 16);
+        fuzz_free(wire, wire_bytes);
+    }
     lnt_codec_destroy(codec);
     return 0;
 }
