@@ -120,6 +120,15 @@ static void read_cpu_model(char *model, size_t bytes)
     if (file != NULL) (void)fclose(file);
 }
 
+static void read_governor(char *governor, size_t bytes)
+{
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "re");
+
+    if (file == NULL || fgets(governor, (int)bytes, file) == NULL) governor[0] = '\0';
+    governor[strcspn(governor, "\n")] = '\0';
+    if (file != NULL) (void)fclose(file);
+}
+
 void machine_look(machine_t *machine)
 {
     cpu_set_t set;
@@ -127,5 +136,6 @@ void machine_look(machine_t *machine)
 
     *machine = (machine_t){.l1d_bytes = (l1d > 0) ? (uint64_t)l1d : 0, .n_cores = 1};
     read_cpu_model(machine->cpu, sizeof(machine->cpu));
+    read_governor(machine->governor, sizeof(machine->governor));
     if (sched_getaffinity(0, sizeof(set), &set) == 0) machine->n_cores = (uint32_t)CPU_COUNT(&set);
 }

@@ -1,4 +1,5 @@
-/* Facts of this machine that belong beside every measurement: model of the CPU, L1 data cache, distance of two cores.
+/* Facts of this machine that belong beside every measurement: model of the CPU, L1 data cache, governor, distance of
+ * two cores.
  */
 #ifndef PERF_COMMON_MACHINE_H
 #define PERF_COMMON_MACHINE_H
@@ -9,6 +10,7 @@ typedef struct machine {
     char cpu[96];
     uint64_t l1d_bytes; /* 0: unknown */
     uint32_t n_cores;   /* this process may use */
+    char governor[32];  /* of the first core's clock; "" where it cannot be read, as in most guests */
     double c2c_ns;      /* one way between two cores through a cache line; 0: unknown (one core) */
 } machine_t;
 

@@ -150,6 +150,44 @@ void tool_release(const tool_t *tool, void *config)
     }
 }
 
+bool tool_listed(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+
+    if (strcmp(list, "all") == 0) return true;
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        if (strcspn(at, ",") == length && strncmp(at, name, length) == 0) return true;
+    }
+    return false;
+}
+
+static int refuse_name(const tool_t *tool, const char *what, const char *name, const char *const *names, size_t n)
+{
+    const char *near = lnt_nearest_name(name, names, n);
+
+    (void)fprintf(stderr, "%s: there is no %s \"%s\"", tool->name, what, name);
+    if (near != NULL) (void)fprintf(stderr, "; did you mean %s?", near);
+    for (size_t i = 0; i < n; i++)
+        (void)fprintf(stderr, "%s%s", (i == 0) ? "; known: " : ", ", names[i]);
+    (void)fprintf(stderr, "\n");
+    return TOOL_USAGE;
+}
+
+int tool_check_list(const tool_t *tool, const char *what, const char *list, const char *const *names, size_t n)
+{
+    char name[64];
+
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        size_t i = 0;
+
+        (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+        while (i < n && strcmp(names[i], name) != 0)
+            i++;
+        if (i == n) return refuse_name(tool, what, name, names, n);
+    }
+    return TOOL_OK;
+}
+
 static void show_line(void *arg, lnt_log_level_t level, const char *line)
 {
     if (level != LNT_LOG_ERROR) (void)fprintf(stderr, "%s: %s\n", (const char *)arg, line);

@@ -30,6 +30,11 @@ typedef struct tool {
 int tool_read_options(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p);
 void tool_release(const tool_t *tool, void *config);
 
+/* Lists of names with commas. listed: is the name in it? ("all" lists every name.) check: TOOL_USAGE after a complaint
+ * that says the nearest and all known names, when one of the list is not among the n names. */
+bool tool_listed(const char *list, const char *name);
+int tool_check_list(const tool_t *tool, const char *what, const char *list, const char *const *names, size_t n);
+
 /* A context whose warnings go to stderr; errors do not, since the tool itself reports them with tool_complain. */
 lnt_status_t tool_create_context(const char *name, lnt_context_t **context_p);
 

@@ -85,34 +85,6 @@ static const tool_t tool = {
 
 /* ---- the command line as a whole ---- */
 
-static int refuse(const char *what, const char *name, const char *const *names, size_t n)
-{
-    const char *near = lnt_nearest_name(name, names, n);
-
-    (void)fprintf(stderr, PERF_NAME ": there is no %s \"%s\"", what, name);
-    if (near != NULL) (void)fprintf(stderr, "; did you mean %s?", near);
-    for (size_t i = 0; i < n; i++)
-        (void)fprintf(stderr, "%s%s", (i == 0) ? "; known: " : ", ", names[i]);
-    (void)fprintf(stderr, "\n");
-    return TOOL_USAGE;
-}
-
-/* Every element of a list with commas is one of the names. */
-static int check_list(const char *what, const char *list, const char *const *names, size_t n)
-{
-    char name[64];
-
-    for (const char *at = list; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-        size_t i = 0;
-
-        (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
-        while (i < n && strcmp(names[i], name) != 0)
-            i++;
-        if (i == n) return refuse(what, name, names, n);
-    }
-    return TOOL_OK;
-}
-
 static int check_lists(const perf_config_t *config)
 {
     const char *ops[PERF_OPS + 1] = {"all"}, *codecs[PERF_LANES_MAX + 2] = {"all", "none"};
@@ -127,8 +99,8 @@ static int check_lists(const perf_config_t *config)
         (void)fprintf(stderr, PERF_NAME ": --op and --codec need at least one name\n");
         return TOOL_USAGE;
     }
-    code = check_list("operation", config->ops, ops, PERF_OPS + 1);
-    return (code == TOOL_OK) ? check_list("codec", config->codecs, codecs, n_codecs) : code;
+    code = tool_check_list(&tool, "operation", config->ops, ops, PERF_OPS + 1);
+    return (code == TOOL_OK) ? tool_check_list(&tool, "codec", config->codecs, codecs, n_codecs) : code;
 }
 
 /* The map the options ask for; n_ranks 0: as many as they say. */

@@ -11,17 +11,6 @@
 #include "../src/base/error.h"
 #include "perf_tool.h"
 
-bool perf_listed(const char *list, const char *name)
-{
-    size_t length = strlen(name);
-
-    if (strcmp(list, "all") == 0) return true;
-    for (const char *at = list; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-        if (strcspn(at, ",") == length && strncmp(at, name, length) == 0) return true;
-    }
-    return false;
-}
-
 static lnt_status_t add_lane(perf_case_t *test, const char *name, bool plain)
 {
     lnt_codec_params_t params = {.struct_size = sizeof(params), .name = name};
@@ -39,9 +28,9 @@ static lnt_status_t list_lanes(perf_case_t *test)
     const char *plain = lnt_dtype_name(perf_dtype(config));
 
     LNT_TRY(add_lane(test, plain, true));
-    test->lanes[0].shown = perf_listed(config->codecs, plain) || perf_listed(config->codecs, "none");
+    test->lanes[0].shown = tool_listed(config->codecs, plain) || tool_listed(config->codecs, "none");
     for (const char *const *name = lnt_codec_list(); *name != NULL; name++) {
-        if (strcmp(*name, plain) == 0 || !perf_listed(config->codecs, *name)) continue;
+        if (strcmp(*name, plain) == 0 || !tool_listed(config->codecs, *name)) continue;
         LNT_TRY(add_lane(test, *name, false));
         test->lanes[test->n_lanes - 1].shown = true;
     }

@@ -4,6 +4,7 @@
 
 #include "../src/base/clock.h"
 #include "../src/base/error.h"
+#include "common_json.h"
 #include "perf_tool.h"
 
 enum { PROGRESS_EVERY_NS = 2000000000 };
@@ -105,17 +106,6 @@ static void print_row(const perf_case_t *test, const perf_lane_t *lane)
            lane->speedup, emulated(world) ? " emulated" : "");
 }
 
-/* Text inside a JSON string. */
-static void write_text(const char *key, const char *text)
-{
-    (void)fprintf(json_file, "\"%s\": \"", key);
-    for (; *text != '\0'; text++) {
-        if (*text == '"' || *text == '\\') (void)fputc('\\', json_file);
-        (void)fputc(((unsigned char)*text < ' ') ? ' ' : *text, json_file);
-    }
-    (void)fprintf(json_file, "\", ");
-}
-
 static void write_json(const perf_case_t *test, const perf_lane_t *lane)
 {
     const perf_world_t *world = test->world;
@@ -123,10 +113,10 @@ static void write_json(const perf_case_t *test, const perf_lane_t *lane)
     const double seconds = times->median_us * 1e-6, bytes = (double)test->bytes;
 
     (void)fputc('{', json_file);
-    write_text("op", perf_formulas[test->op].name);
-    write_text("codec", lane->name);
-    write_text("algo", node_map_algo(&world->map));
-    write_text("dtype", lnt_dtype_name(perf_dtype(world->config)));
+    json_text(json_file, "op", perf_formulas[test->op].name);
+    json_text(json_file, "codec", lane->name);
+    json_text(json_file, "algo", node_map_algo(&world->map));
+    json_text(json_file, "dtype", lnt_dtype_name(perf_dtype(world->config)));
     (void)fprintf(json_file, "\"ranks\": %u, \"nodes\": %u, \"count\": %llu, \"bytes\": %llu, ", world->info.n_ranks,
                   world->info.n_nodes, (unsigned long long)test->count, (unsigned long long)test->bytes);
     (void)fprintf(json_file, "\"t_us_min\": %.3f, \"t_us_median\": %.3f, \"t_us_p99\": %.3f, ", times->min_us,
@@ -143,9 +133,9 @@ static void write_json(const perf_case_t *test, const perf_lane_t *lane)
         (void)fprintf(json_file, "\"rel_err\": null, \"max_err\": null, \"wrong\": null, ");
     }
     (void)fprintf(json_file, "\"speedup\": %.6g, ", lane->speedup);
-    write_text("transport", transport_of(world));
+    json_text(json_file, "transport", transport_of(world));
     (void)fprintf(json_file, "\"emulated_gbps\": %.6g, ", emulated(world) ? world->info.emulate_gbps : 0);
-    write_text("cpu", world->machine.cpu);
+    json_text(json_file, "cpu", world->machine.cpu);
     (void)fprintf(json_file, "\"l1d\": %llu}\n", (unsigned long long)world->machine.l1d_bytes);
 }
 

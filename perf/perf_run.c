@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../src/base/error.h"
+#include "common_stats.h"
 #include "perf_tool.h"
 
 enum { MODES = 2 };
@@ -38,20 +39,13 @@ static void close_case(perf_case_t *test)
     free(test->both);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static perf_times_t summarize(double *us, uint32_t n)
 {
     uint32_t p99 = (uint32_t)ceil(0.99 * n);
 
     if (n == 0) return (perf_times_t){0, 0, 0};
-    qsort(us, n, sizeof(*us), compare_doubles);
-    return (perf_times_t){us[0], (us[(n - 1) / 2] + us[n / 2]) / 2, us[(p99 > 0) ? p99 - 1 : 0]};
+    stats_sort(us, n);
+    return (perf_times_t){us[0], stats_quantile(us, n, 0.5), us[(p99 > 0) ? p99 - 1 : 0]};
 }
 
 /* All lanes once, out of place and in place. *seconds_p grows by the time measured. */
@@ -142,7 +136,7 @@ int perf_run(perf_world_t *world)
     uint64_t wrong = 0;
 
     for (int op = 0; status >= 0 && op < PERF_OPS; op++) {
-        if (perf_listed(world->config->ops, perf_formulas[op].name)) status = run_op(world, (perf_op_t)op, &wrong);
+        if (tool_listed(world->config->ops, perf_formulas[op].name)) status = run_op(world, (perf_op_t)op, &wrong);
     }
     if (status >= 0) status = perf_report_close(world, wrong);
     if (status < 0) return tool_complain(PERF_NAME);

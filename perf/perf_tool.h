@@ -89,7 +89,6 @@ int perf_launch(const perf_config_t *config, uint32_t n_ranks, perf_rank_fn_t bo
 int perf_run(perf_world_t *world);
 
 /* perf_lane.c: the runs of one lane. */
-bool perf_listed(const char *list, const char *name); /* in a list with commas; "all" lists every name */
 lnt_status_t perf_lanes_open(perf_case_t *test);
 void perf_lanes_close(perf_case_t *test);
 /* One run between two barriers; *us_p is the time of the slowest rank. */
