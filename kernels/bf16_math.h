@@ -6,6 +6,9 @@
 
 #include "float_bits.h"
 
+/* The magnitude, as f32 bits, of the first number that rounds to Inf. */
+#define LNT_BF16_INFINITE_BITS 0x7f7f8000u
+
 /* The carry of the rounding may run into the exponent, as it should. A NaN stays one, made quiet: its fraction could be
  * in the lower half alone. */
 LNT_HD uint16_t lnt_bf16_code(float a)

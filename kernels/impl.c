@@ -19,8 +19,11 @@ static const lnt_kernel_impl_t impls[] = {
      .ops = {&lnt_f32_ops_ref, &lnt_bf16_ops_ref, &lnt_sign1_ops_ref, &lnt_int8_ops_ref},
      .arrays = &lnt_array_ops_ref},
 #if defined(__x86_64__)
-    {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2},
-    {.name = "avx512", .doc = "AVX-512 F, BW, DQ and VL", .usable = lnt_cpu_has_avx512},
+    {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2, .arrays = &lnt_array_ops_avx2},
+    {.name = "avx512",
+     .doc = "AVX-512 F, BW, DQ and VL",
+     .usable = lnt_cpu_has_avx512,
+     .arrays = &lnt_array_ops_avx512},
 #endif
 };
 

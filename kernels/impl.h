@@ -17,7 +17,7 @@ typedef struct lnt_kernel_impl {
 } lnt_kernel_impl_t;
 
 extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
-extern const lnt_array_ops_t lnt_array_ops_ref;
+extern const lnt_array_ops_t lnt_array_ops_ref, lnt_array_ops_avx2, lnt_array_ops_avx512;
 
 enum { LNT_KERNEL_IMPLS_MAX = 8 };
 

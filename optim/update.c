@@ -11,6 +11,10 @@ typedef struct row {
 
 static const row_t rows[] = {
     {"ref", &lnt_update_ops_ref},
+#if defined(__x86_64__)
+    {"avx2", &lnt_update_ops_avx2},
+    {"avx512", &lnt_update_ops_avx512},
+#endif
 };
 
 static const lnt_update_ops_t *ops_named(const char *impl)

@@ -25,7 +25,7 @@ typedef struct lnt_update_ops {
                    uint64_t n, float *m, float *x);
 } lnt_update_ops_t;
 
-extern const lnt_update_ops_t lnt_update_ops_ref;
+extern const lnt_update_ops_t lnt_update_ops_ref, lnt_update_ops_avx2, lnt_update_ops_avx512;
 
 /* The rules of the selected implementation (lnt_kernels_selected): complete, valid for ever. */
 const lnt_update_ops_t *lnt_updates(void);

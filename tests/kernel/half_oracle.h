@@ -42,6 +42,7 @@ static inline uint16_t oracle_f16(float v)
     unsigned sign = bits >> 16 & 0x8000u;
     if (isnan(v)) return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu));
     if (isinf(v)) return (uint16_t)(sign | 0x7c00u);
+    if (v == 0.0f) return (uint16_t)sign;
     (void)frexp(fabs((double)v), &above);
     int step = (above - 1 < -14 ? -14 : above - 1) - 10;
     unsigned steps = (unsigned)nearbyint(ldexp(fabs((double)v), -step));

@@ -1,0 +1,195 @@
+/* Elementwise work on arrays for every vector width: included by array_<isa>.c, which names the table. Checks keep the
+ * largest magnitude and look at it once, behind the loop.
+ */
+#include "array_loop.h"
+#include "bf16_math.h"
+#include "f16_math.h"
+#include "impl.h"
+#include "reduce_tree.h"
+
+/* ---- f32 ---- */
+
+LNT_INLINE vi scale_some(const float *from, float *to, vf factor, vi largest, size_t some)
+{
+    vf x = vf_mul(load_some(from, some), factor);
+    store_some(to, x, some);
+    return keep_largest(largest, x);
+}
+
+static bool f32_widen_scaled(const void *values, uint64_t n, float factor, float *out)
+{
+    const float *from = values;
+    vf by = vf_all(factor);
+    vi largest = vi_all(0);
+    LNT_EACH_VECTOR(n, largest = scale_some(from + at, out + at, by, largest, some));
+    return !magnitude_nonfinite(vi_highest(largest));
+}
+
+static bool scale(float *values, uint64_t n, float factor)
+{
+    return f32_widen_scaled(values, n, factor, values);
+}
+
+LNT_INLINE void add_some(float *sum, const float *more, size_t some)
+{
+    store_some(sum, vf_add(load_some(sum, some), load_some(more, some)), some);
+}
+
+static void add(float *sum, const float *more, uint64_t n)
+{
+    LNT_EACH_VECTOR(n, add_some(sum + at, more + at, some));
+}
+
+static void f32_widen_add(const void *values, uint64_t n, float *sum)
+{
+    add(sum, values, n);
+}
+
+/* Are all magnitudes below `limit`? */
+LNT_INLINE bool all_below(const float *values, uint64_t n, uint32_t limit)
+{
+    vi largest = vi_all(0);
+    LNT_EACH_VECTOR(n, largest = keep_largest(largest, load_some(values + at, some)));
+    return vi_highest(largest) < limit;
+}
+
+static bool finite(const float *values, uint64_t n)
+{
+    return all_below(values, n, LNT_F32_INF_BITS);
+}
+
+/* ---- squares ---- */
+
+/* The live bits of `some` elements, lane by lane. */
+LNT_INLINE vm live_some(const uint8_t *live, size_t some)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, live, (some + 7) / 8);
+    return vm_of_bits(bits);
+}
+
+LNT_INLINE vi square_some(const float *values, const float *error, const uint8_t *live, vi largest, size_t some)
+{
+    vf x = load_some(values, some);
+    if (error) x = vf_add(x, load_some(error, some));
+    x = vf_mul(x, x);
+    if (live) x = vf_keep(live_some(live, some), x);
+    return keep_largest(largest, x);
+}
+
+static bool squares_fit(const float *values, const float *error, const uint8_t *live, uint64_t n)
+{
+    vi largest = vi_all(0);
+    if (error && live) {
+        LNT_EACH_VECTOR(n, largest = square_some(values + at, error + at, live + at / 8, largest, some));
+    } else if (error) {
+        LNT_EACH_VECTOR(n, largest = square_some(values + at, error + at, NULL, largest, some));
+    } else if (live) {
+        LNT_EACH_VECTOR(n, largest = square_some(values + at, NULL, live + at / 8, largest, some));
+    } else {
+        LNT_EACH_VECTOR(n, largest = square_some(values + at, NULL, NULL, largest, some));
+    }
+    return !magnitude_nonfinite(vi_highest(largest));
+}
+
+/* Lanes of the tree that are summed at a time: as many sums as hide the latency of an addition. */
+enum { SUMS = 8, LANES = SUMS * VECD };
+
+/* Lanes [0, LANES) of `rounds` rounds. The product of two f32 is exact in f64: multiply-add rounds like an addition. */
+LNT_INLINE void sum_lanes(const float *values, uint64_t rounds, double *lanes)
+{
+    vd sum[SUMS];
+    LNT_UNROLL for (int k = 0; k < SUMS; k++) sum[k] = vd_load(lanes + k * VECD);
+    for (uint64_t r = 0; r < rounds; r++) {
+        const float *round = values + r * LNT_TREE_LANES;
+        LNT_UNROLL for (int k = 0; k < SUMS; k++)
+        {
+            vd x = vd_load_f32(round + k * VECD);
+            sum[k] = vd_multiply_add(x, x, sum[k]);
+        }
+    }
+    LNT_UNROLL for (int k = 0; k < SUMS; k++) vd_store(lanes + k * VECD, sum[k]);
+}
+
+static double square_sum(const float *values, uint64_t n)
+{
+    double lanes[LNT_TREE_LANES] = {0};
+    uint64_t rounds = n / LNT_TREE_LANES, rest = n % LNT_TREE_LANES;
+    float last[LNT_TREE_LANES] = {0}; /* the last round, a short one; squares of +0 change no sum */
+    if (rest) memcpy(last, values + rounds * LNT_TREE_LANES, rest * sizeof(*last));
+    for (int first = 0; first < LNT_TREE_LANES; first += LANES) {
+        sum_lanes(values + first, rounds, lanes + first);
+        if (rest) sum_lanes(last + first, 1, lanes + first);
+    }
+    return lnt_tree_combine(lanes);
+}
+
+/* ---- 16-bit types ---- */
+
+/* All of a type whose vector form is vf_load_<type> and vf_store_<type>. `_limit`: the magnitude, as f32 bits, from
+ * which values round to Inf. */
+#define LNT_HALF_ARRAYS(_type, _limit)                                                                                 \
+    LNT_INLINE vf _type##_load_some(const uint8_t *from, size_t some)                                                  \
+    {                                                                                                                  \
+        uint16_t room[VEC] = {0};                                                                                      \
+        if (some >= VEC) return vf_load_##_type(from);                                                                 \
+        memcpy(room, from, some * sizeof(*room));                                                                      \
+        return vf_load_##_type(room);                                                                                  \
+    }                                                                                                                  \
+    LNT_INLINE void _type##_store_some(uint8_t *to, vf x, size_t some)                                                 \
+    {                                                                                                                  \
+        uint16_t room[VEC];                                                                                            \
+        vf_store_##_type(some >= VEC ? (void *)to : room, x);                                                          \
+        if (some < VEC) memcpy(to, room, some * sizeof(*room));                                                        \
+    }                                                                                                                  \
+    LNT_INLINE vi _type##_scale_some(const uint8_t *from, float *to, vf factor, vi largest, size_t some)               \
+    {                                                                                                                  \
+        vf x = vf_mul(_type##_load_some(from, some), factor);                                                          \
+        store_some(to, x, some);                                                                                       \
+        return keep_largest(largest, x);                                                                               \
+    }                                                                                                                  \
+    static void _type##_widen(const void *values, uint64_t n, float *out)                                              \
+    {                                                                                                                  \
+        const uint8_t *from = values;                                                                                  \
+        LNT_EACH_VECTOR(n, store_some(out + at, _type##_load_some(from + 2 * at, some), some));                        \
+    }                                                                                                                  \
+    static bool _type##_widen_scaled(const void *values, uint64_t n, float factor, float *out)                         \
+    {                                                                                                                  \
+        const uint8_t *from = values;                                                                                  \
+        vf by = vf_all(factor);                                                                                        \
+        vi largest = vi_all(0);                                                                                        \
+        LNT_EACH_VECTOR(n, largest = _type##_scale_some(from + 2 * at, out + at, by, largest, some));                  \
+        return !magnitude_nonfinite(vi_highest(largest));                                                              \
+    }                                                                                                                  \
+    static void _type##_widen_add(const void *values, uint64_t n, float *sum)                                          \
+    {                                                                                                                  \
+        const uint8_t *from = values;                                                                                  \
+        LNT_EACH_VECTOR(                                                                                               \
+            n, store_some(sum + at, vf_add(load_some(sum + at, some), _type##_load_some(from + 2 * at, some)), some)); \
+    }                                                                                                                  \
+    static void _type##_narrow(const float *values, uint64_t n, void *out)                                             \
+    {                                                                                                                  \
+        uint8_t *to = out;                                                                                             \
+        LNT_EACH_VECTOR(n, _type##_store_some(to + 2 * at, load_some(values + at, some), some));                       \
+    }                                                                                                                  \
+    static bool _type##_fits(const float *values, uint64_t n)                                                          \
+    {                                                                                                                  \
+        return all_below(values, n, _limit);                                                                           \
+    }
+
+LNT_HALF_ARRAYS(bf16, LNT_BF16_INFINITE_BITS)
+LNT_HALF_ARRAYS(f16, LNT_F16_INFINITE_BITS)
+
+/* f32 is widened and narrowed by the reference's copy. */
+const lnt_array_ops_t LNT_ARRAY_OPS = {
+    .widen = {[LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
+    .narrow = {[LNT_BF16] = bf16_narrow, [LNT_F16] = f16_narrow},
+    .fits = {[LNT_F32] = finite, [LNT_BF16] = bf16_fits, [LNT_F16] = f16_fits},
+    .widen_scaled = {[LNT_F32] = f32_widen_scaled, [LNT_BF16] = bf16_widen_scaled, [LNT_F16] = f16_widen_scaled},
+    .widen_add = {[LNT_F32] = f32_widen_add, [LNT_BF16] = bf16_widen_add, [LNT_F16] = f16_widen_add},
+    .add = add,
+    .scale = scale,
+    .finite = finite,
+    .squares_fit = squares_fit,
+    .square_sum = square_sum,
+};

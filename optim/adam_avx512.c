@@ -1,0 +1,3 @@
+/* Update rules with AVX-512: the loops of adam_simd.h at this width. */
+#define LNT_UPDATE_OPS lnt_update_ops_avx512
+#include "adam_simd.h"

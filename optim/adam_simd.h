@@ -1,0 +1,108 @@
+/* The update rules for every vector width: included by adam_<isa>.c, which names the table. The operations of
+ * adam_math.h in the same order, so the same bytes; division and root are IEEE operations in vectors too.
+ */
+#include "../kernels/array_loop.h"
+#include "update.h"
+
+typedef struct consts {
+    vf b1, o1, b2, o2, i1, i2, lr, eps, w, l2;
+} consts_t;
+
+LNT_INLINE consts_t spread(const lnt_adam_consts_t *k)
+{
+    return (consts_t){vf_all(k->b1), vf_all(k->o1), vf_all(k->b2),  vf_all(k->o2), vf_all(k->i1),
+                      vf_all(k->i2), vf_all(k->lr), vf_all(k->eps), vf_all(k->w),  vf_all(k->l2)};
+}
+
+LNT_INLINE vf momentum_of(const consts_t *k, vf m, vf g)
+{
+    return vf_add(vf_mul(k->b1, m), vf_mul(k->o1, g));
+}
+
+LNT_INLINE vf move(const consts_t *k, vf x, vf m, vf denominator)
+{
+    vf step = vf_mul(k->lr, vf_div(vf_mul(m, k->i1), denominator));
+    return vf_sub(vf_sub(x, step), vf_mul(k->w, x));
+}
+
+/* ---- Adam ---- */
+
+LNT_INLINE void adam_some(const consts_t *k, bool decays, vf g, float *m_p, float *v_p, float *x_p, size_t some)
+{
+    vf x = load_some(x_p, some), m, v;
+    if (decays) g = vf_add(g, vf_mul(k->l2, x));
+    m = momentum_of(k, load_some(m_p, some), g);
+    v = vf_add(vf_mul(k->b2, load_some(v_p, some)), vf_mul(k->o2, vf_mul(g, g)));
+    store_some(m_p, m, some);
+    store_some(v_p, v, some);
+    store_some(x_p, move(k, x, m, vf_add(vf_sqrt(vf_mul(v, k->i2)), k->eps)), some);
+}
+
+/* `decays` and `clip`, NULL or not, are known where this is inlined. */
+LNT_INLINE void adam_all(const consts_t *k, bool decays, const float *g, const float *clip, uint64_t n, float *m,
+                         float *v, float *x)
+{
+    const vf by = vf_all(clip ? *clip : 1.0f);
+    LNT_EACH_VECTOR(n, {
+        vf here = load_some(g + at, some);
+        adam_some(k, decays, clip ? vf_mul(here, by) : here, m + at, v + at, x + at, some);
+    });
+}
+
+static void adam(const lnt_adam_consts_t *consts, const float *g, const float *clip, uint64_t n, float *m, float *v,
+                 float *x)
+{
+    const consts_t k = spread(consts);
+    bool decays = consts->l2 != 0;
+    if (decays && clip)
+        adam_all(&k, true, g, clip, n, m, v, x);
+    else if (decays)
+        adam_all(&k, true, g, NULL, n, m, v, x);
+    else if (clip)
+        adam_all(&k, false, g, clip, n, m, v, x);
+    else
+        adam_all(&k, false, g, NULL, n, m, v, x);
+}
+
+/* ---- 1-bit Adam ---- */
+
+static void momentum(const lnt_adam_consts_t *consts, const float *m, uint64_t n, float *value)
+{
+    const consts_t k = spread(consts);
+    LNT_EACH_VECTOR(
+        n, store_some(value + at, momentum_of(&k, load_some(m + at, some), load_some(value + at, some)), some));
+}
+
+/* Bytes of 0 and 1 to a choice per lane. */
+LNT_INLINE vm dead_some(const uint8_t *dead, size_t some)
+{
+    uint8_t room[VEC] = {0};
+    if (some < VEC) dead = memcpy(room, dead, some);
+    return vi_greater(vi_load_i8(dead), vi_all(0));
+}
+
+LNT_INLINE void frozen_some(const consts_t *k, const float *value, const float *denominator, const uint8_t *dead,
+                            float *m_p, float *x_p, size_t some)
+{
+    vf m = load_some(value, some), x = load_some(x_p, some), moved = move(k, x, m, load_some(denominator, some));
+    if (dead) {
+        vm stays = dead_some(dead, some);
+        m = vf_choose(stays, load_some(m_p, some), m);
+        moved = vf_choose(stays, x, moved);
+    }
+    store_some(m_p, m, some);
+    store_some(x_p, moved, some);
+}
+
+static void frozen(const lnt_adam_consts_t *consts, const float *value, const float *denominator, const uint8_t *dead,
+                   uint64_t n, float *m, float *x)
+{
+    const consts_t k = spread(consts);
+    if (dead) {
+        LNT_EACH_VECTOR(n, frozen_some(&k, value + at, denominator + at, dead + at, m + at, x + at, some));
+    } else {
+        LNT_EACH_VECTOR(n, frozen_some(&k, value + at, denominator + at, NULL, m + at, x + at, some));
+    }
+}
+
+const lnt_update_ops_t LNT_UPDATE_OPS = {.adam = adam, .momentum = momentum, .frozen = frozen};
