@@ -24,7 +24,7 @@ enum {
     LNT_RUNS_AT_ONCE = 16
 };
 
-/* A chunk in scratch: n elements of input + error, then +0 up to the next multiple of LNT_PAD. */
+/* A chunk in scratch: n elements of input + error, then +0 in the LNT_PAD elements behind. */
 typedef struct lnt_chunk {
     const float *a;
     size_t n;

@@ -12,23 +12,28 @@ static bool always(void)
     return true;
 }
 
+/* What the vector kernels of an instruction set bring; nothing on other machines, where they are not compiled. */
+#if defined(__x86_64__)
+#define LNT_X86_OPS(_isa) .ops = {[LNT_CODEC_SIGN1] = &lnt_sign1_ops_##_isa}, .arrays = &lnt_array_ops_##_isa
+#else
+#define LNT_X86_OPS(_isa) .ops = {NULL}
+#endif
+
 static const lnt_kernel_impl_t impls[] = {
     {.name = "ref",
      .doc = "plain C, normative",
      .usable = always,
      .ops = {&lnt_f32_ops_ref, &lnt_bf16_ops_ref, &lnt_sign1_ops_ref, &lnt_int8_ops_ref},
      .arrays = &lnt_array_ops_ref},
-#if defined(__x86_64__)
-    {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2, .arrays = &lnt_array_ops_avx2},
-    {.name = "avx512",
-     .doc = "AVX-512 F, BW, DQ and VL",
-     .usable = lnt_cpu_has_avx512,
-     .arrays = &lnt_array_ops_avx512},
-#endif
+    {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2, LNT_X86_OPS(avx2)},
+    {.name = "avx512", .doc = "AVX-512 F, BW, DQ and VL", .usable = lnt_cpu_has_avx512, LNT_X86_OPS(avx512)},
 };
 
 enum { N_IMPLS = sizeof(impls) / sizeof(impls[0]) };
 _Static_assert((int)N_IMPLS <= (int)LNT_KERNEL_IMPLS_MAX, "tables by implementation have room for all rows");
+
+const char *const lnt_kernel_choices[] = {"auto", "ref", "avx2", "avx512", NULL};
+_Static_assert(sizeof(lnt_kernel_choices) / sizeof(lnt_kernel_choices[0]) == 2 + N_IMPLS, "auto, every row, NULL");
 
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p)
 {

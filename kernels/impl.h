@@ -17,12 +17,16 @@ typedef struct lnt_kernel_impl {
 } lnt_kernel_impl_t;
 
 extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
+extern const lnt_codec_ops_t lnt_sign1_ops_avx2, lnt_sign1_ops_avx512;
 extern const lnt_array_ops_t lnt_array_ops_ref, lnt_array_ops_avx2, lnt_array_ops_avx512;
 
 enum { LNT_KERNEL_IMPLS_MAX = 8 };
 
 /* Rows from slowest to fastest, at most LNT_KERNEL_IMPLS_MAX; row 0 is "ref". */
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
+
+/* What LINNET_KERNELS may be: "auto", then the names of all rows, then NULL. */
+extern const char *const lnt_kernel_choices[];
 
 /* NULL if unknown. "auto": the last usable row. */
 const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name);

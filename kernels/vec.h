@@ -78,12 +78,6 @@ LNT_INLINE void vi_store_u16_part(void *halves, vi x, size_t n)
     memcpy(halves, room, n * sizeof(*room));
 }
 
-/* Lane i: bit i of `bits`, as 0 or 1 in all bits of the lane. The word of a strip, vector v of it. */
-LNT_INLINE vm strip_mask(uint32_t bits, int v)
-{
-    return vm_of_bits(bits >> (v * VEC));
-}
-
 LNT_INLINE uint32_t load_u32(const uint8_t *bytes)
 {
     uint32_t word;

@@ -4,7 +4,9 @@
 
 #include <immintrin.h>
 
-enum { VEC = 8, VECD = 4 };
+#define LNT_ISA_NAME(_name) _name##_avx2
+
+enum { VEC = 8, VECD = 4, SWEEP_VECS = 8 /* registers of f64 to sum in */ };
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -220,6 +222,15 @@ LNT_INLINE vi vi_choose(vm m, vi yes, vi no)
 LNT_INLINE vf vf_keep(vm m, vf x) /* x, or +0 */
 {
     return _mm256_and_ps(x, _mm256_castsi256_ps(m));
+}
+
+/* yes where the bit of the lane is set, or no; vector v of the strip that `bits` is for. The sign bit decides, so one
+ * shift does for all lanes. */
+LNT_INLINE vf strip_choose(uint32_t bits, int v, vf yes, vf no)
+{
+    const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    __m256i signs = _mm256_sllv_epi32(_mm256_set1_epi32((int)bits), _mm256_sub_epi32(to_sign, vi_all(v * VEC)));
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(signs));
 }
 
 /* ---- smaller elements ---- */

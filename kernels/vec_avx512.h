@@ -7,7 +7,9 @@
 #include <immintrin.h>
 #endif
 
-enum { VEC = 16, VECD = 8 };
+#define LNT_ISA_NAME(_name) _name##_avx512
+
+enum { VEC = 16, VECD = 8, SWEEP_VECS = 16 /* registers of f64 to sum in */ };
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -219,6 +221,12 @@ LNT_INLINE vi vi_choose(vm m, vi yes, vi no)
 LNT_INLINE vf vf_keep(vm m, vf x) /* x, or +0 */
 {
     return _mm512_maskz_mov_ps(m, x);
+}
+
+/* yes where the bit of the lane is set, or no; vector v of the strip that `bits` is for. */
+LNT_INLINE vf strip_choose(uint32_t bits, int v, vf yes, vf no)
+{
+    return vf_choose(vm_of_bits(bits >> (v * VEC)), yes, no);
 }
 
 /* ---- smaller elements ---- */

@@ -16,36 +16,31 @@
 enum { MAX_BLOCK = 1 << 24, BLOCK_UNIT = 64 };
 
 typedef struct kernels_config {
-    char *kernels;
+    int kernels; /* index into lnt_kernel_choices */
 } kernels_config_t;
 
 const lnt_cfg_row_t lnt_kernels_config_rows[] = {
     {.name = "KERNELS",
      .default_text = "auto",
-     .help = "implementation of the codec kernels: auto (the fastest this machine can run) or ref; all give the same "
-             "bytes",
+     .help = "implementation of the kernels: auto (the fastest this machine can run), or one by name; all give the "
+             "same bytes",
      .offset = offsetof(kernels_config_t, kernels),
-     .type = LNT_CFG_STRING},
+     .type = LNT_CFG_ENUM,
+     .words = lnt_kernel_choices},
     {.name = NULL},
 };
 
 static lnt_status_t choose_kernels(const lnt_kernel_impl_t **impl_p)
 {
-    kernels_config_t config = {NULL};
+    kernels_config_t config = {0};
     LNT_TRY(lnt_config_from_env(lnt_kernels_config_rows, &config));
-    const char *name = config.kernels ? config.kernels : "auto";
+    const char *name = lnt_kernel_choices[config.kernels];
     const lnt_kernel_impl_t *impl = lnt_kernel_impl_by_name(name);
-    lnt_status_t status = LNT_OK;
-    if (!impl)
-        status = lnt_error(LNT_ERR_CONFIG, "unset LINNET_KERNELS, or set it to auto or ref",
-                           "LINNET_KERNELS=%s: no kernels of that name", name);
-    else if (!impl->usable())
-        status =
-            lnt_error(LNT_ERR_CONFIG, "unset LINNET_KERNELS", "LINNET_KERNELS=%s: not usable on this machine", name);
-    else
-        *impl_p = impl;
-    lnt_config_release(lnt_kernels_config_rows, &config);
-    return status;
+    if (!impl->usable())
+        return lnt_error(LNT_ERR_CONFIG, "unset LINNET_KERNELS", "LINNET_KERNELS=%s: not usable on this machine (%s)",
+                         name, impl->doc);
+    *impl_p = impl;
+    return LNT_OK;
 }
 
 static lnt_status_t unknown_codec(const char *name)
@@ -113,8 +108,8 @@ lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_d
     LNT_CHECK_ARG(error_in || !error_out);
     LNT_CHECK_ARG(lnt_codec_encoded_size(codec, n) != UINT64_MAX);
     if (!lnt_dtype_supported(dtype))
-        return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32, bf16 or f16", "codec %s: element type %d", codec->row->name,
-                         (int)dtype);
+        return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32, bf16 or f16", "codec %s: element type %d",
+                         codec->row->name, (int)dtype);
     if (n == 0) return LNT_OK;
     lnt_encode_in_t in = {.values = input, .dtype = dtype, .n = n, .error_in = error_in};
     lnt_encode_out_t out = {.scales = wire, .codes = (uint8_t *)wire + scales_size(codec, n), .error_out = error_out};

@@ -66,6 +66,26 @@ START_TEST(kernels_are_chosen_by_the_environment)
 }
 END_TEST
 
+/* All names can be asked for; what this machine cannot run is refused with what it lacks. */
+START_TEST(every_implementation_has_a_name)
+{
+    size_t n_impls;
+    const lnt_kernel_impl_t *impls = lnt_kernel_impls(&n_impls);
+    lnt_codec_t codec;
+    ck_assert_str_eq(lnt_kernel_choices[0], "auto");
+    for (size_t i = 0; i < n_impls; i++) {
+        ck_assert_str_eq(lnt_kernel_choices[1 + i], impls[i].name);
+        ck_assert_ptr_eq(lnt_kernel_impl_by_name(impls[i].name), &impls[i]);
+        setenv("LINNET_KERNELS", impls[i].name, 1);
+        lnt_status_t status = lnt_codec_init(&codec, "sign1", 0, LNT_SCALE_L2);
+        ck_assert_int_eq(status, impls[i].usable() ? LNT_OK : LNT_ERR_CONFIG);
+        if (status != LNT_OK) ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, impls[i].doc));
+    }
+    ck_assert_ptr_null(lnt_kernel_choices[1 + n_impls]);
+    unsetenv("LINNET_KERNELS");
+}
+END_TEST
+
 /* By definition: per block a scale (if any) and whole bytes; in 128 bits, so that nothing can wrap. */
 static uint64_t size_by_definition(uint64_t n, uint64_t block, uint64_t bits, uint64_t scale)
 {
@@ -200,6 +220,7 @@ int main(void)
     tcase_add_test(all, every_listed_name_can_be_created);
     tcase_add_test(all, bad_parameters_are_refused_by_name);
     tcase_add_test(all, kernels_are_chosen_by_the_environment);
+    tcase_add_test(all, every_implementation_has_a_name);
     tcase_add_test(all, a_faster_row_may_bring_single_ops);
     tcase_add_test(all, no_codec_is_no_crash);
     tcase_add_test(all, encoded_sizes);

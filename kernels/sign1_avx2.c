@@ -1,0 +1,2 @@
+/* sign1 for AVX2; the body is sign1_simd.h. */
+#include "sign1_simd.h"
