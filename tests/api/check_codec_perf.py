@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""linnet-codec-perf on small sizes: check_codec_perf.py LINNET_CODEC_PERF WORK_DIR. Which cases run, what their rows say, bytes by
+"""linnet-codec-perf on small sizes: check_codec_perf.py LINNET_CODEC_PERF SCRIPTS WORK_DIR; SCRIPTS: folder of compare.py and plot_codec. Which cases run, what their rows say, bytes by
 formulas written out here, fractions from the row's own rates, what is refused and with which exit code. No times."""
 import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 
-PERF, WORK = sys.argv[1], pathlib.Path(sys.argv[2])
+PERF, SCRIPTS, WORK = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 KEYS = ("codec impl op dtype block bytes threads gbs ns_per_elem frac_triad frac_memcpy inputs counted_bytes add_gbs memcpy_gbs spread "
         "over_ref scale_rule device cpu l1d").split()
 SIZE = {"f32": 4, "bf16": 2, "f16": 2}
@@ -154,6 +155,45 @@ def check_refusals():
     assert "a list needs at least one" in run("--codec", "", code=2)
 
 
+def compare(old, new, *arguments, code):
+    files = []
+    for name, rows in (("old", old), ("new", new)):
+        files.append(WORK / f"codec_{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = subprocess.run([sys.executable, str(SCRIPTS / "compare.py"), *map(str, files), *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def check_compare():
+    old, _ = measure("--op", "encode,decode", "--impl", "ref", "-b", "4k", "-e", "64k", "-f", "4")
+    change = lambda k, **more: [row | more if i == k else row for i, row in enumerate(old)]
+    slower = lambda k, *keys: change(k, **{key: old[k][key] * 0.5 for key in keys})
+    assert f"{len(old)} rows compared, 0 worse, 0 missing" in compare(old, old, code=0)
+    text = compare(old, slower(2, "frac_triad", "frac_memcpy"), code=1)
+    assert "1 worse" in text and f"bytes={old[2]['bytes']}" in text and f"op={old[2]['op']}" in text, text
+    compare(old, slower(2, "frac_triad"), code=0)  # a yardstick that was lucky
+    compare(old, slower(2, "frac_triad", "frac_memcpy"), "--tolerance", "0.6", code=0)
+    compare(change(1, spread=0.6), slower(1, "frac_triad", "frac_memcpy"), code=0)
+    assert "1 missing" in compare(old, old[1:], code=1)
+    assert "skipped: measured on" in compare(old, [row | {"l1d": 1} for row in old], code=77)
+    compare(old, [row | {"l1d": 1} for row in old], "--any-cpu", code=0)
+
+
+def check_plot():
+    script, folder = str(SCRIPTS / "plot_codec"), WORK / "plots"
+    if not shutil.which("gnuplot"):
+        print("skipped: pictures of codecs: gnuplot is missing")
+        return
+    measure("--codec", "sign1,adam", "--op", "decode,step,server", "-b", "4k", "-e", "64k", "-f", "4")
+    shutil.rmtree(folder, ignore_errors=True)
+    done = subprocess.run(["sh", script, str(WORK / "codec_perf.jsonl"), str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("2 pictures") and done.stderr == "", done
+    for name in ("sign1", "adam"):
+        assert (folder / f"codec_{name}.png").read_bytes()[:4] == b"\x89PNG", name
+    assert subprocess.run(["sh", script, "/no_such_file", str(folder)], capture_output=True, timeout=60).returncode == 2
+
+
 def check_absent():
     """What is not there is said with exit code 77."""
     if not pathlib.Path("/dev/nvidiactl").exists():
@@ -167,7 +207,8 @@ def main():
     seed = int(os.environ.get("LNT_TEST_SEED", random.randrange(1 << 32)))
     print(f"seed: LNT_TEST_SEED={seed}")
     random.seed(seed)
-    for check in (check_everything, check_numbers, check_markdown, check_bars, check_full_disk, check_refusals, check_absent):
+    for check in (check_everything, check_numbers, check_markdown, check_bars, check_full_disk, check_refusals, check_compare,
+                  check_plot, check_absent):
         check()
         print(check.__name__, "passed", flush=True)
 
