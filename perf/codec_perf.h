@@ -76,6 +76,7 @@ typedef struct codec_op {
     uint32_t reads, writes; /* sets of arrays, 1 << id: what counts as its traffic */
     bool feedback;          /* for codecs that keep an error */
     bool several;           /* takes --inputs runs */
+    bool elementwise;       /* calls the ops of arrays and update rules besides the codec's */
     bool streams;           /* writes an error that it does not read: large ones may go around the caches */
     codec_run_fn_t run;
 } codec_op_t;

@@ -18,19 +18,33 @@ static const double SAMPLE_SECONDS = 3e-3;
 
 /* ---- lanes ---- */
 
-/* Does `impl` bring code of its own for this case, compared with the lane before it? */
-static bool adds_code(const codec_case_t *test, const codec_lane_t *before, const lnt_kernel_impl_t *impl)
+static bool other_codec(const codec_case_t *test, const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
 {
-    lnt_codec_ops_t ops;
-    lnt_update_ops_t mine, others;
+    lnt_codec_ops_t of_a = lnt_kernel_ops(a, test->row->id), of_b = lnt_kernel_ops(b, test->row->id);
 
-    if (test->row != NULL) {
-        ops = lnt_kernel_ops(impl, test->row->id);
-        return memcmp(&ops, &before->ops, sizeof(ops)) != 0;
-    }
-    mine = lnt_update_ops_of(impl);
-    others = lnt_update_ops_of(before->impl);
-    return memcmp(&mine, &others, sizeof(mine)) != 0;
+    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
+}
+
+static bool other_arrays(const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
+{
+    lnt_array_ops_t of_a = lnt_kernel_arrays(a), of_b = lnt_kernel_arrays(b);
+
+    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
+}
+
+static bool other_updates(const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
+{
+    lnt_update_ops_t of_a = lnt_update_ops_of(a), of_b = lnt_update_ops_of(b);
+
+    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
+}
+
+/* Does `impl` bring code of its own for this case, compared with the lane before it? */
+static bool adds_code(const codec_case_t *test, const lnt_kernel_impl_t *before, const lnt_kernel_impl_t *impl)
+{
+    if (test->row != NULL && other_codec(test, before, impl)) return true;
+    if (test->op->elementwise && other_arrays(before, impl)) return true;
+    return (test->op->elementwise || test->row == NULL) && other_updates(before, impl);
 }
 
 static void add_lane(codec_case_t *test, const lnt_kernel_impl_t *impl)
@@ -56,7 +70,7 @@ static void list_lanes(codec_case_t *test)
     codec_yard_lanes(test);
     test->n_lanes = LANE_FIRST;
     for (size_t i = 0; i < n_impls && test->n_lanes < CODEC_LANES_MAX; i++) {
-        if (impls[i].usable() && (i == 0 || adds_code(test, &test->lanes[test->n_lanes - 1], &impls[i])))
+        if (impls[i].usable() && (i == 0 || adds_code(test, test->lanes[test->n_lanes - 1].impl, &impls[i])))
             add_lane(test, &impls[i]);
     }
     for (uint32_t i = 0; i < test->n_lanes; i++) {
