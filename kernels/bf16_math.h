@@ -8,6 +8,7 @@
 
 /* The magnitude, as f32 bits, of the first number that rounds to Inf. */
 #define LNT_BF16_INFINITE_BITS 0x7f7f8000u
+#define LNT_BF16_INF 0x7f80u
 
 /* The carry of the rounding may run into the exponent, as it should. A NaN stays one, made quiet: its fraction could be
  * in the lower half alone. */

@@ -28,9 +28,40 @@ static const lnt_codec_row_t codec_rows[LNT_CODEC_COUNT] = {
      .has_scales = true,
      .has_feedback = true,
      .default_block = 256},
+    {.name = "int4",
+     .doc = "symmetric codes -7..7, scale = block maximum / 7",
+     .id = LNT_CODEC_INT4,
+     .bits = 4,
+     .has_scales = true,
+     .has_feedback = true,
+     .default_block = 128},
+    {.name = "int4_hadamard",
+     .doc = "int4 of values whose groups of 32 were rotated, which spreads peaks",
+     .id = LNT_CODEC_INT4_HADAMARD,
+     .bits = 4,
+     .has_scales = true,
+     .has_feedback = true,
+     .default_block = 128},
+    {.name = "f16",
+     .doc = "IEEE half precision, rounded to nearest even; values above 65504 cannot be sent",
+     .id = LNT_CODEC_F16,
+     .bits = 16,
+     .has_feedback = true,
+     .default_block = 1024},
+    {.name = "bf16_sr",
+     .doc = "bf16, rounded by chance: unbiased, so that no error is kept",
+     .id = LNT_CODEC_BF16_SR,
+     .bits = 16,
+     .default_block = 1024},
+    {.name = "f16_sr",
+     .doc = "f16, rounded by chance: unbiased, so that no error is kept",
+     .id = LNT_CODEC_F16_SR,
+     .bits = 16,
+     .default_block = 1024},
 };
 
-static const char *const codec_names[LNT_CODEC_COUNT + 1] = {"f32", "bf16", "sign1", "int8", NULL};
+static const char *const codec_names[LNT_CODEC_COUNT + 1] = {"f32",           "bf16", "sign1",   "int8",   "int4",
+                                                             "int4_hadamard", "f16",  "bf16_sr", "f16_sr", NULL};
 
 const lnt_codec_row_t *lnt_codec_rows(size_t *n_rows_p)
 {

@@ -30,7 +30,7 @@ typedef enum lnt_codec_id {
     LNT_CODEC_F16_SR = 8
 } lnt_codec_id_t;
 
-enum { LNT_CODEC_COUNT = 4 }; /* rows in the table */
+enum { LNT_CODEC_COUNT = 9 }; /* rows in the table */
 
 typedef struct lnt_codec_cfg {
     uint32_t block;

@@ -14,6 +14,7 @@
 #define LNT_F16_INFINITE_BITS 0x477ff000u
 #define LNT_F16_BEYOND_BITS 0x47800000u
 #define LNT_F16_SHIFTER 0.5f
+#define LNT_F16_INF 0x7c00u
 
 /* Subnormal results: adding 0.5 leaves no bits below 2^-24, and the hardware rounds half to even. */
 LNT_HD uint16_t lnt_f16_code(float a)
@@ -22,7 +23,7 @@ LNT_HD uint16_t lnt_f16_code(float a)
     if (magnitude > LNT_F32_INF_BITS)
         code = 0x7e00u | (magnitude >> 13 & 0x3ffu);
     else if (magnitude >= LNT_F16_INFINITE_BITS)
-        code = 0x7c00u;
+        code = LNT_F16_INF;
     else if (magnitude < LNT_F16_NORMAL_BITS)
         code = lnt_f32_bits(lnt_f32_from_bits(magnitude) + LNT_F16_SHIFTER) - 0x3f000000u;
     else
@@ -40,7 +41,7 @@ LNT_HD uint16_t lnt_f16_code_by_chance(float a, uint32_t random)
     if (magnitude > LNT_F32_INF_BITS)
         code = 0x7e00u | (magnitude >> 13 & 0x3ffu);
     else if (magnitude >= LNT_F16_BEYOND_BITS)
-        code = 0x7c00u;
+        code = LNT_F16_INF;
     else if (magnitude >= LNT_F16_NORMAL_BITS)
         code = (magnitude + (random & 0x1fffu) - 0x38000000u) >> 13;
     else if (shift > 31)
