@@ -12,7 +12,7 @@
 #include "../src/base/error.h"
 #include "perf_tool.h"
 
-static const char *const dtype_words[] = {"f32", "bf16", "float", "bfloat16", NULL};
+static const char *const dtype_words[] = {"f32", "bf16", "f16", "float", "bfloat16", "half", NULL};
 static const char *const redop_words[] = {"mean", "sum", "avg", "add", NULL};
 
 #define OPTION(_letter, _name, _argument, _type, _default, _field, _help)                                              \
@@ -50,7 +50,7 @@ static const tool_option_t options[] = {
     LIMITED('n', "iters", "N", LNT_CFG_U32, "20", iters, 1, 1e6, "timed runs of every lane"),
     LIMITED('w', "warmup", "N", LNT_CFG_U32, "5", warmup, 0, 1e6, "runs before them"),
     OPTION('c', "check", "0|1", LNT_CFG_BOOL, "1", check, "compare every size with a float64 oracle and between ranks"),
-    CHOICE('d', "dtype", "f32", dtype_words, dtype, "f32 or bf16"),
+    CHOICE('d', "dtype", "f32", dtype_words, dtype, "f32, bf16 or f16"),
     CHOICE('o', "redop", "mean", redop_words, redop, "mean or sum"),
     OPTION(0, "op", "A,B|all", LNT_CFG_STRING, "allreduce", ops, "allreduce, reduce_scatter, allgather, broadcast"),
     OPTION(0, "codec", "A,B|all|none", LNT_CFG_STRING, "all", codecs, "codecs to run; none: the plain form only"),

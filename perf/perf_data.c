@@ -7,26 +7,10 @@
 #include <string.h>
 
 #include "../src/base/error.h"
+#include "perf_half.h"
 #include "perf_tool.h"
 
 enum { PIECES = 4, PIECE_BITS = 16 };
-
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* inputs are finite */
-}
-
-static float from_bf16(uint16_t code)
-{
-    uint32_t bits = (uint32_t)code << 16;
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 /* Uniform in [-1, 1), from a hash of all three. */
 static float uniform(uint64_t seed, uint32_t rank, uint64_t index)
@@ -42,17 +26,17 @@ float perf_input(uint64_t seed, uint32_t rank, uint64_t index, lnt_dtype_t dtype
 {
     float x = uniform(seed, rank, index);
 
-    return (dtype == LNT_BF16) ? from_bf16(to_bf16(x)) : x;
+    return (float)half_round(half_of(dtype), x);
 }
 
 void perf_fill(const perf_world_t *world, uint64_t n_elems, void *values)
 {
-    const bool half = perf_dtype(world->config) == LNT_BF16;
+    const half_t *half = half_of(perf_dtype(world->config));
 
     for (uint64_t i = 0; i < n_elems; i++) {
         float x = uniform(world->seed, world->info.rank, i);
-        if (half) {
-            ((uint16_t *)values)[i] = to_bf16(x);
+        if (half != NULL) {
+            ((uint16_t *)values)[i] = half_code(half, half_round(half, x));
         } else {
             ((float *)values)[i] = x;
         }
@@ -61,7 +45,9 @@ void perf_fill(const perf_world_t *world, uint64_t n_elems, void *values)
 
 float perf_value(const void *values, uint64_t index, lnt_dtype_t dtype)
 {
-    return (dtype == LNT_BF16) ? from_bf16(((const uint16_t *)values)[index]) : ((const float *)values)[index];
+    const half_t *half = half_of(dtype);
+
+    return (half != NULL) ? (float)half_value(half, ((const uint16_t *)values)[index]) : ((const float *)values)[index];
 }
 
 lnt_status_t perf_gather(lnt_comm_t *comm, uint32_t n_ranks, const uint64_t *mine, uint32_t n, uint64_t *all)

@@ -8,8 +8,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "perf_half.h"
+
 #define F32_UNIT 0x1p-24 /* largest relative error of one f32 operation */
-#define BF16_TOP 8       /* significant bits of bf16 */
+
+enum { ROTATED = 32 }; /* elements of a group of int4_hadamard */
 
 void oracle_init(oracle_t *oracle, const perf_case_t *test, const perf_lane_t *lane)
 {
@@ -22,41 +25,64 @@ void oracle_init(oracle_t *oracle, const perf_case_t *test, const perf_lane_t *l
     if (lane->codec != NULL) {
         oracle->codec = lnt_codec_name(lane->codec);
         oracle->block = lnt_codec_block(lane->codec);
-    } else if (test->op == PERF_ALLREDUCE && oracle->dtype == LNT_BF16) {
-        oracle->codec = "bf16"; /* a plain all-reduce sends what the dtype is */
+    } else if (test->op == PERF_ALLREDUCE) {
+        oracle->codec = lnt_dtype_name(oracle->dtype); /* a plain one sends what the dtype is */
     }
 }
 
 /* ---- codecs on intervals ---- */
-
-static double round_bf16(double x)
-{
-    int exponent;
-
-    if (x == 0) return 0;
-    (void)frexp(x, &exponent);
-    return ldexp(rint(ldexp(x, BF16_TOP - exponent)), exponent - BF16_TOP);
-}
 
 static double widest(double middle, double low, double high)
 {
     return fmax(fabs(high - middle), fabs(low - middle));
 }
 
-static void code_bf16(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+static void code_half(lnt_dtype_t dtype, const double *v, const double *dv, uint32_t n, double *out, double *spread)
 {
+    const half_t *half = half_of(dtype);
+
     for (uint32_t i = 0; i < n; i++) {
-        out[i] = round_bf16(v[i]);
-        spread[i] = widest(out[i], round_bf16(v[i] - dv[i]), round_bf16(v[i] + dv[i]));
+        out[i] = half_round(half, v[i]);
+        spread[i] = widest(out[i], half_round(half, v[i] - dv[i]), half_round(half, v[i] + dv[i]));
     }
 }
 
-static double int8_code(double v, double scale)
+static void code_bf16(const double *v, const double *dv, uint32_t n, double *out, double *spread)
 {
-    return (scale > 0) ? fmin(fmax(rint(v / scale), -127), 127) : 0;
+    code_half(LNT_BF16, v, dv, n, out, spread);
 }
 
-static void code_int8(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+static void code_f16(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    code_half(LNT_F16, v, dv, n, out, spread);
+}
+
+/* By chance up or down: within a unit, whatever the random numbers. */
+static void code_by_chance(lnt_dtype_t dtype, const double *v, const double *dv, uint32_t n, double *out,
+                           double *spread)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = v[i];
+        spread[i] = dv[i] + half_unit(half_of(dtype), fabs(v[i]) + dv[i]);
+    }
+}
+
+static void code_bf16_sr(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    code_by_chance(LNT_BF16, v, dv, n, out, spread);
+}
+
+static void code_f16_sr(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    code_by_chance(LNT_F16, v, dv, n, out, spread);
+}
+
+static double int_code(double v, double scale, double most)
+{
+    return (scale > 0) ? fmin(fmax(rint(v / scale), -most), most) : 0;
+}
+
+static void code_ints(double most, const double *v, const double *dv, uint32_t n, double *out, double *spread)
 {
     double top = 0, dtop = 0, scale, dscale, relative;
 
@@ -64,17 +90,57 @@ static void code_int8(const double *v, const double *dv, uint32_t n, double *out
         top = fmax(top, fabs(v[i]));
         dtop = fmax(dtop, dv[i]);
     }
-    scale = top / 127;
-    dscale = dtop / 127 + 4 * F32_UNIT * scale;
+    scale = top / most;
+    dscale = dtop / most + 4 * F32_UNIT * scale;
     relative = (scale > dscale) ? dscale / (scale - dscale) : 0;
     for (uint32_t i = 0; i < n; i++) {
         double reach = dv[i] + fabs(v[i]) * (relative + 4 * F32_UNIT);
-        double low = int8_code(v[i] - reach, scale), high = int8_code(v[i] + reach, scale),
-               code = int8_code(v[i], scale);
+        double low = int_code(v[i] - reach, scale, most), high = int_code(v[i] + reach, scale, most),
+               middle = int_code(v[i], scale, most);
 
-        out[i] = code * scale;
-        spread[i] = widest(code, low, high) * (scale + dscale) + fabs(code) * dscale;
+        out[i] = middle * scale;
+        spread[i] = widest(middle, low, high) * (scale + dscale) + fabs(middle) * dscale;
     }
+}
+
+static void code_int8(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    code_ints(127, v, dv, n, out, spread);
+}
+
+static void code_int4(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    code_ints(7, v, dv, n, out, spread);
+}
+
+/* The transform of whole groups as a sum over its matrix, whose signs are the parity of row and column. What 5 f32
+ * additions may round away, and the spread of all that enters, is the spread of each result. */
+static void rotate(double *v, double *dv, uint32_t n, double factor)
+{
+    for (uint32_t g = 0; g + ROTATED <= n; g += ROTATED) {
+        double sum[ROTATED] = {0}, reach = 0;
+
+        for (uint32_t k = 0; k < ROTATED; k++)
+            reach += dv[g + k] + fabs(v[g + k]) * 5 * F32_UNIT;
+        for (uint32_t i = 0; i < ROTATED; i++)
+            for (uint32_t k = 0; k < ROTATED; k++)
+                sum[i] += __builtin_parity(i & k) ? -v[g + k] : v[g + k];
+        for (uint32_t i = 0; i < ROTATED; i++) {
+            v[g + i] = sum[i] * factor;
+            dv[g + i] = reach * factor;
+        }
+    }
+}
+
+static void code_int4_hadamard(const double *v, const double *dv, uint32_t n, double *out, double *spread)
+{
+    double rotated[ORACLE_BLOCK_MAX], drotated[ORACLE_BLOCK_MAX];
+
+    memcpy(rotated, v, n * sizeof(*v));
+    memcpy(drotated, dv, n * sizeof(*dv));
+    rotate(rotated, drotated, n, 1);
+    code_ints(7, rotated, drotated, n, out, spread);
+    rotate(out, spread, n, 1.0 / ROTATED);
 }
 
 static void code_sign1(const double *v, const double *dv, uint32_t n, double *out, double *spread)
@@ -99,19 +165,32 @@ static void code_f32(const double *v, const double *dv, uint32_t n, double *out,
     memcpy(spread, dv, n * sizeof(*spread));
 }
 
+static const struct {
+    const char *name;
+    void (*code)(const double *v, const double *dv, uint32_t n, double *out, double *spread);
+    bool by_chance;
+} codes[] = {{"f32", code_f32, false},      {"bf16", code_bf16, false},
+             {"f16", code_f16, false},      {"bf16_sr", code_bf16_sr, true},
+             {"f16_sr", code_f16_sr, true}, {"int8", code_int8, false},
+             {"int4", code_int4, false},    {"int4_hadamard", code_int4_hadamard, false},
+             {"sign1", code_sign1, false}};
+
+static size_t row_of(const char *codec)
+{
+    for (size_t i = 0; codec != NULL && i < sizeof(codes) / sizeof(codes[0]); i++) {
+        if (strcmp(codes[i].name, codec) == 0) return i;
+    }
+    return 0;
+}
+
+bool oracle_by_chance(const perf_lane_t *lane)
+{
+    return lane->codec != NULL && codes[row_of(lnt_codec_name(lane->codec))].by_chance;
+}
+
 static void code(const char *codec, const double *v, const double *dv, uint32_t n, double *out, double *spread)
 {
-    static const struct {
-        const char *name;
-        void (*code)(const double *v, const double *dv, uint32_t n, double *out, double *spread);
-    } rows[] = {{"f32", code_f32}, {"bf16", code_bf16}, {"int8", code_int8}, {"sign1", code_sign1}};
-
-    for (size_t i = 0; codec != NULL && i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (strcmp(rows[i].name, codec) != 0) continue;
-        rows[i].code(v, dv, n, out, spread);
-        return;
-    }
-    code_f32(v, dv, n, out, spread);
+    codes[row_of(codec)].code(v, dv, n, out, spread);
 }
 
 /* ---- sums ---- */
@@ -214,7 +293,7 @@ uint32_t oracle_block(oracle_t *oracle, uint64_t k, uint64_t *first_p)
         single_block(oracle, (uint32_t)run, at, n,
                      1); /* run: the source; a broadcast has one run, its root is rank 0 */
     }
-    if (oracle->dtype == LNT_BF16) round_again(oracle, "bf16", n);
+    round_again(oracle, lnt_dtype_name(oracle->dtype), n);
     *first_p = first;
     return n;
 }

@@ -26,6 +26,9 @@ typedef struct oracle {
     double v[ORACLE_BLOCK_MAX], dv[ORACLE_BLOCK_MAX], coded[ORACLE_BLOCK_MAX], dcoded[ORACLE_BLOCK_MAX]; /* scratch */
 } oracle_t;
 
+/* Does the lane's codec round by chance, so that every run gives other bytes? */
+bool oracle_by_chance(const perf_lane_t *lane);
+
 void oracle_init(oracle_t *oracle, const perf_case_t *test, const perf_lane_t *lane);
 
 /* Blocks of the whole result of an operation: of all ranks' parts for reduce-scatter, and of every rank's run for

@@ -16,7 +16,7 @@
 
 #define PERF_NAME "linnet-perf"
 
-enum { PERF_LANES_MAX = 8, PERF_GATHER_MAX = 64 };
+enum { PERF_LANES_MAX = 16, PERF_GATHER_MAX = 64 };
 
 typedef struct perf_config {
     uint64_t begin_bytes, end_bytes, step_bytes, factor;
@@ -31,7 +31,7 @@ typedef struct perf_config {
 
 static inline lnt_dtype_t perf_dtype(const perf_config_t *config)
 {
-    return (config->dtype % 2 == 0) ? LNT_F32 : LNT_BF16;
+    return (lnt_dtype_t)(config->dtype % LNT_DTYPE_COUNT);
 }
 
 static inline lnt_redop_t perf_redop(const perf_config_t *config)

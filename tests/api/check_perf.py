@@ -16,7 +16,8 @@ HEADER, SEGMENT = 64, 1 << 18
 KEYS = ("op codec algo dtype ranks nodes count bytes t_us_min t_us_median t_us_p99 algbw_gbs busbw_gbs wire_bytes "
         "wire_bytes_inter ratio rel_err max_err wrong speedup transport emulated_gbps cpu l1d").split()
 # bits per element, bytes of scale per block, elements per block
-CODECS = {"f32": (32, 0, 1024), "bf16": (16, 0, 1024), "sign1": (1, 4, 1024), "int8": (8, 4, 256)}
+CODECS = {"f32": (32, 0, 1024), "bf16": (16, 0, 1024), "sign1": (1, 4, 1024), "int8": (8, 4, 256), "int4": (4, 4, 128),
+          "int4_hadamard": (4, 4, 128), "f16": (16, 0, 1024), "bf16_sr": (16, 0, 1024), "f16_sr": (16, 0, 1024)}
 WORLDS = {"flat": [0, 1, 2], "2x2": [0, 0, 1, 1], "uneven": [0, 0, 0, 1, 1], "one node": [0, 0]}
 
 
@@ -142,8 +143,9 @@ def check_variants():
     for row in measure("--op", "all", "--codec", "all", "--residual", "-o", "sum", "-b", "300k", "-e", "300k", "--ranks", "4", "--nodes", "2"):
         assert row["wrong"] == 0, row
         check_formulas(row)
-    for row in measure("--op", "all", "-d", "bf16", "-b", "100k", "-e", "100k", "--ranks", "3", "--emulate-gbps", "1"):
-        assert row["wrong"] == 0 and row["dtype"] == "bf16" and row["emulated_gbps"] == 1, row
+    for dtype in ("bf16", "f16"):
+        for row in measure("--op", "all", "-d", dtype, "-b", "100k", "-e", "100k", "--ranks", "3", "--emulate-gbps", "1"):
+            assert row["wrong"] == 0 and row["dtype"] == dtype and row["emulated_gbps"] == 1, row
     text = run("-b", "4k", "-e", "4k", "--emulate-gbps", "2", "-n", "1", "-w", "0", "--codec", "sign1")
     assert "EMULATED" in text and text.count(" emulated\n") == 1 and "# Out of bounds values : 0 OK" in text, text
 

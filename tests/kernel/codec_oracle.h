@@ -160,7 +160,7 @@ static inline float oracle_int_value(oracle_block_t *b, const lnt_codec_row_t *r
 
 /* ---- blocks ---- */
 
-static inline void oracle_put(oracle_block_t *b, const lnt_codec_row_t *row, uint64_t i)
+static inline void oracle_put_other(oracle_block_t *b, const lnt_codec_row_t *row, uint64_t i)
 {
     float v = b->a[i];
     if (row->id == LNT_CODEC_SIGN1 && v >= 0) b->codes[i / 8] |= (uint8_t)(1u << (i % 8));
@@ -169,6 +169,15 @@ static inline void oracle_put(oracle_block_t *b, const lnt_codec_row_t *row, uin
         uint16_t half = oracle_half(b, row, i);
         memcpy(b->codes + 2 * i, &half, 2);
     }
+}
+
+/* Codes of all elements (zeroed by the caller) under the block's scale. */
+static inline void oracle_put(oracle_block_t *b, const lnt_codec_row_t *row)
+{
+    b->group_end = 0;
+    if (oracle_top(row) > 0) oracle_put_ints(b, row);
+    for (uint64_t i = 0; i < b->n; i++)
+        if (oracle_live(b, i)) oracle_put_other(b, row, i);
 }
 
 static inline float oracle_get(oracle_block_t *b, const lnt_codec_row_t *row, uint64_t i)
@@ -205,16 +214,13 @@ static inline void oracle_encode(oracle_block_t *b, const lnt_codec_row_t *row, 
 {
     b->scale = 0.0f;
     b->poisoned = false;
-    b->group_end = 0;
     for (uint64_t i = 0; i < b->n; i++)
         if (!isfinite(b->a[i]) || oracle_overflows(b, row, i)) b->poisoned = true;
     if (!b->poisoned && row->id == LNT_CODEC_SIGN1) b->scale = oracle_sign_scale(b, rule);
     if (!b->poisoned && oracle_top(row) > 0) b->scale = oracle_int_scale(b, row);
     if (b->poisoned) b->scale = 0.0f;
     if (b->poisoned && row->has_scales) return; /* codes 0; without a scale values pass as they are */
-    if (oracle_top(row) > 0) oracle_put_ints(b, row);
-    for (uint64_t i = 0; i < b->n; i++)
-        if (oracle_live(b, i)) oracle_put(b, row, i);
+    oracle_put(b, row);
 }
 
 #endif
