@@ -21,7 +21,7 @@ typedef struct codec_config {
     uint64_t begin_bytes, end_bytes, step_bytes, factor, memory_bytes, seed;
     uint32_t iters, warmup;
     bool compare, markdown, bars;
-    int scale_rule, device;
+    int scale_rule, device, stream;
     char *codecs, *ops, *impls, *dtypes, *blocks, *threads, *inputs, *json;
 } codec_config_t;
 
@@ -88,11 +88,11 @@ bool codec_op_has_dtype(const codec_op_t *op);               /* works on any ele
 /* ---- cases and lanes ---- */
 
 enum { CODEC_RUNS_MAX = 64 };
-enum { CODEC_LANES_MAX = 10, LANE_ADD = 0, LANE_COPY = 1, LANE_FIRST = 2 };
+enum { CODEC_LANES_MAX = 10, LANE_ADD = 0, LANE_COPY = 1, LANE_REF = 2 };
 
 struct codec_lane {
     const char *name;
-    const lnt_kernel_impl_t *impl; /* NULL: a yardstick */
+    const lnt_kernel_impl_t *impl; /* NULL: a yardstick, or not on the host */
     lnt_codec_ops_t ops;
     codec_run_fn_t run;
     uint64_t n, unit;     /* elements, and the unit they are dealt out in */
@@ -123,6 +123,8 @@ struct codec_case {
     float *values; /* a piece per thread, which stays in cache */
     uint64_t piece;
 
+    void *device; /* what the space keeps for the case */
+
     codec_lane_t lanes[CODEC_LANES_MAX];
     uint32_t n_lanes;
 };
@@ -152,15 +154,24 @@ static inline double codec_rate_gbs(double bytes, double seconds)
 lnt_status_t codec_case_run(codec_case_t *test);
 void codec_case_close(codec_case_t *test);
 
-/* codec_perf_space.c: where the arrays live and who runs the lanes. */
+/* Where the arrays live that lanes work on, and who runs the lanes. */
 typedef struct codec_space {
     const char *name;
-    const char *(*absent)(void); /* why it cannot be used here; NULL: it can */
-    /* Seconds of `repeats` runs of a lane. */
-    double (*time)(codec_case_t *test, const codec_lane_t *lane, uint64_t repeats);
+    const char *(*absent)(void); /* why it cannot be used here; NULL: it can. The others are called only then */
+    const char *(*describe)(void);
+    lnt_status_t (*open)(codec_case_t *test); /* adds lanes and says which are timed */
+    void (*close)(codec_case_t *test);        /* also after open failed, or was not reached */
+    lnt_status_t (*put)(codec_case_t *test);  /* the arrays of the case go to where lanes see them */
+    lnt_status_t (*get)(codec_case_t *test);  /* what the operation wrote comes back */
+    lnt_status_t (*time)(codec_case_t *test, const codec_lane_t *lane, uint64_t repeats, double *seconds_p);
 } codec_space_t;
 
+extern const codec_space_t codec_space_host; /* codec_perf_host.c */
+
+/* codec_perf_space.c */
 const codec_space_t *codec_space(int device);
+void codec_lanes_begin(codec_case_t *test); /* the yardsticks and the reference */
+codec_lane_t *codec_lane_add(codec_case_t *test, const char *name, const lnt_kernel_impl_t *impl);
 
 /* codec_perf_list.c: every case that the options name, and cases one by one. */
 typedef struct codec_params {
@@ -172,7 +183,8 @@ typedef struct codec_params {
     uint64_t bytes;
 } codec_params_t;
 
-/* From this size of an error array on, shadows may go around the caches. */
+/* Hint that errors may go around the caches. auto: shadows, from this size of the array on. */
+enum { CODEC_STREAM_AUTO, CODEC_STREAM_OFF, CODEC_STREAM_ON };
 #define CODEC_STREAM_BYTES ((uint64_t)64 << 20)
 
 void codec_case_init(codec_case_t *test, codec_world_t *world, const codec_params_t *params); /* allocates nothing */

@@ -196,7 +196,7 @@ static void fill_dead(const codec_case_t *test, uint64_t stream, const codec_par
 /* Coded by the reference from values that pass through an f32 array, which is filled afterwards. */
 static void fill_runs(const codec_case_t *test, uint64_t stream, const codec_part_t *part)
 {
-    const lnt_codec_ops_t *ops = &test->lanes[LANE_FIRST].ops;
+    const lnt_codec_ops_t *ops = &test->lanes[LANE_REF].ops;
     float *values =
         (float *)(void *)codec_at(test, test->array[ARRAY_ERROR] != NULL ? ARRAY_ERROR : ARRAY_OUTPUT, part->first);
     uint64_t scale_bytes = test->array_bytes[ARRAY_RUN_SCALES] / test->n_runs;

@@ -147,7 +147,7 @@ static lnt_status_t hold(codec_world_t *world, const bar_t *bar, tally_t *tally)
         return LNT_OK;
     }
     status = codec_case_run(&test);
-    for (uint32_t i = LANE_FIRST; status >= 0 && i < test.n_lanes; i++) {
+    for (uint32_t i = LANE_REF; status >= 0 && i < test.n_lanes; i++) {
         if (test.lanes[i].timed) judge_lane(&test, bar, &test.lanes[i], tally);
     }
     if (status >= 0) codec_report_json(&test);

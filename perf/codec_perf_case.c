@@ -1,4 +1,4 @@
-/* One case: its lanes, the comparison with the reference, and the rounds in which all lanes run in turn.
+/* One case: the comparison with the reference, and the rounds in which all lanes run in turn.
  *
  * A sample repeats the operation until it is long enough for the clock; where it repeats, one run that is not timed
  * comes first, so that what fits a cache is in it. A sample that lost its core is taken again, a few times; those that
@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../optim/update.h"
 #include "../src/base/error.h"
 #include "codec_perf.h"
 #include "common_stats.h"
@@ -15,82 +14,6 @@
 enum { TRIES = 4 };
 
 static const double SAMPLE_SECONDS = 3e-3;
-
-/* ---- lanes ---- */
-
-static bool other_codec(const codec_case_t *test, const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
-{
-    lnt_codec_ops_t of_a = lnt_kernel_ops(a, test->row->id), of_b = lnt_kernel_ops(b, test->row->id);
-
-    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
-}
-
-static bool other_arrays(const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
-{
-    lnt_array_ops_t of_a = lnt_kernel_arrays(a), of_b = lnt_kernel_arrays(b);
-
-    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
-}
-
-static bool other_updates(const lnt_kernel_impl_t *a, const lnt_kernel_impl_t *b)
-{
-    lnt_update_ops_t of_a = lnt_update_ops_of(a), of_b = lnt_update_ops_of(b);
-
-    return memcmp(&of_a, &of_b, sizeof(of_a)) != 0;
-}
-
-/* Does `impl` bring code of its own for this case, compared with the lane before it? */
-static bool adds_code(const codec_case_t *test, const lnt_kernel_impl_t *before, const lnt_kernel_impl_t *impl)
-{
-    if (test->row != NULL && other_codec(test, before, impl)) return true;
-    if (test->op->elementwise && other_arrays(before, impl)) return true;
-    return (test->op->elementwise || test->row == NULL) && other_updates(before, impl);
-}
-
-static void add_lane(codec_case_t *test, const lnt_kernel_impl_t *impl)
-{
-    codec_lane_t *lane = &test->lanes[test->n_lanes++];
-
-    *lane = (codec_lane_t){.name = impl->name,
-                           .impl = impl,
-                           .run = test->op->run,
-                           .n = test->n,
-                           .unit = test->cfg.block,
-                           .counted_bytes = codec_counted_bytes(test)};
-    if (test->row != NULL) lane->ops = lnt_kernel_ops(impl, test->row->id);
-}
-
-/* The reference is always there, since all others are compared with it; it is timed where somebody wants it. */
-static void list_lanes(codec_case_t *test)
-{
-    const codec_config_t *config = test->world->config;
-    size_t n_impls;
-    const lnt_kernel_impl_t *impls = lnt_kernel_impls(&n_impls);
-
-    codec_yard_lanes(test);
-    test->n_lanes = LANE_FIRST;
-    for (size_t i = 0; i < n_impls && test->n_lanes < CODEC_LANES_MAX; i++) {
-        if (impls[i].usable() && (i == 0 || adds_code(test, test->lanes[test->n_lanes - 1].impl, &impls[i])))
-            add_lane(test, &impls[i]);
-    }
-    for (uint32_t i = 0; i < test->n_lanes; i++) {
-        codec_lane_t *lane = &test->lanes[i];
-
-        lane->timed = lane->impl == NULL || tool_listed(config->impls, lane->name) ||
-                      (i == LANE_FIRST && config->compare) ||
-                      (i == test->n_lanes - 1 && tool_listed(config->impls, "auto"));
-    }
-}
-
-static lnt_status_t open_lanes(codec_case_t *test)
-{
-    list_lanes(test);
-    for (uint32_t i = 0; i < test->n_lanes; i++) {
-        test->lanes[i].seconds = calloc(test->world->config->iters, sizeof(double));
-        if (test->lanes[i].seconds == NULL) return lnt_error(LNT_ERR_NO_MEMORY, NULL, "no memory for times");
-    }
-    return LNT_OK;
-}
 
 /* ---- the check ---- */
 
@@ -115,78 +38,96 @@ static bool keep_or_compare(const codec_case_t *test, const codec_lane_t *lane, 
 /* The same data every time: filling uses conversions, so they are the reference's. */
 static void refill(codec_case_t *test)
 {
-    lnt_kernels_select(test->lanes[LANE_FIRST].impl);
+    lnt_kernels_select(test->lanes[LANE_REF].impl);
     codec_arrays_fill(test);
 }
 
-/* The reference in one piece and one thread gives the bytes that every lane must give. */
-static void check_lanes(codec_case_t *test)
+static lnt_status_t check_lane(codec_case_t *test, codec_lane_t *lane)
 {
-    codec_lane_t *ref = &test->lanes[LANE_FIRST];
+    const codec_space_t *space = test->world->space;
+    double unused;
+
+    refill(test);
+    LNT_TRY(space->put(test));
+    LNT_TRY(space->time(test, lane, 1, &unused));
+    LNT_TRY(space->get(test));
+    lane->wrong = !keep_or_compare(test, lane, false);
+    lane->timed = !lane->wrong;
+    test->world->n_wrong += lane->wrong;
+    return LNT_OK;
+}
+
+/* The reference in one piece and one thread gives the bytes that every lane must give. */
+static lnt_status_t check_lanes(codec_case_t *test)
+{
+    codec_lane_t *ref = &test->lanes[LANE_REF];
 
     refill(test);
     ref->run(test, ref, &(codec_part_t){.first = 0, .n = test->n, .thread = 0});
     (void)keep_or_compare(test, ref, true);
-    for (uint32_t i = LANE_FIRST; i < test->n_lanes; i++) {
-        codec_lane_t *lane = &test->lanes[i];
-
-        if (!lane->timed) continue;
-        refill(test);
-        (void)test->world->space->time(test, lane, 1);
-        lane->wrong = !keep_or_compare(test, lane, false);
-        if (lane->wrong) {
-            lane->timed = false;
-            test->world->n_wrong++;
-        }
+    for (uint32_t i = LANE_REF; i < test->n_lanes; i++) {
+        if (test->lanes[i].timed) LNT_TRY(check_lane(test, &test->lanes[i]));
     }
+    refill(test);
+    return test->world->space->put(test);
 }
 
 /* ---- the rounds ---- */
 
-static double sample(codec_case_t *test, const codec_lane_t *lane)
+static lnt_status_t sample(codec_case_t *test, const codec_lane_t *lane, double *seconds_p)
 {
     codec_world_t *world = test->world;
-    double seconds = 0;
 
     for (uint32_t try = 0; try < TRIES; try++) {
-        if (lane->repeats > 1) (void)world->space->time(test, lane, 1);
-        seconds = world->space->time(test, lane, lane->repeats) / (double)lane->repeats;
+        if (lane->repeats > 1) LNT_TRY(world->space->time(test, lane, 1, seconds_p));
+        LNT_TRY(world->space->time(test, lane, lane->repeats, seconds_p));
         if (!team_disturbed(&world->team)) break;
         if (try + 1 == TRIES) world->n_disturbed++;
     }
+    *seconds_p /= (double)lane->repeats;
     world->n_samples++;
-    return seconds;
+    return LNT_OK;
 }
 
 /* Doubles until the clock can be trusted, then scales. */
-static void find_repeats(codec_case_t *test, codec_lane_t *lane)
+static lnt_status_t find_repeats(codec_case_t *test, codec_lane_t *lane)
 {
     double seconds = 0;
     uint64_t repeats = 1;
 
-    (void)test->world->space->time(test, lane, 1);
+    LNT_TRY(test->world->space->time(test, lane, 1, &seconds));
     for (;; repeats *= 2) {
-        seconds = test->world->space->time(test, lane, repeats);
+        LNT_TRY(test->world->space->time(test, lane, repeats, &seconds));
         if (seconds >= SAMPLE_SECONDS / 4) break;
     }
     lane->repeats = 1 + (uint64_t)(SAMPLE_SECONDS / seconds * (double)repeats);
     if (repeats == 1 && seconds >= SAMPLE_SECONDS) lane->repeats = 1;
+    return LNT_OK;
 }
 
-static void measure(codec_case_t *test)
+static lnt_status_t run_round(codec_case_t *test, uint32_t round)
+{
+    for (uint32_t i = 0; i < test->n_lanes; i++) {
+        codec_lane_t *lane = &test->lanes[i];
+
+        if (lane->timed) LNT_TRY(sample(test, lane, &lane->seconds[round]));
+    }
+    return LNT_OK;
+}
+
+/* Rounds of the warm-up are overwritten. */
+static lnt_status_t measure(codec_case_t *test)
 {
     const codec_config_t *config = test->world->config;
 
     for (uint32_t i = 0; i < test->n_lanes; i++) {
-        if (test->lanes[i].timed) find_repeats(test, &test->lanes[i]);
+        if (test->lanes[i].timed) LNT_TRY(find_repeats(test, &test->lanes[i]));
     }
-    for (uint32_t round = 0; round < config->warmup + config->iters; round++) {
-        for (uint32_t i = 0; i < test->n_lanes; i++) {
-            double seconds = test->lanes[i].timed ? sample(test, &test->lanes[i]) : 0;
-
-            if (round >= config->warmup) test->lanes[i].seconds[round - config->warmup] = seconds;
-        }
-    }
+    for (uint32_t i = 0; i < config->warmup; i++)
+        LNT_TRY(run_round(test, 0));
+    for (uint32_t i = 0; i < config->iters; i++)
+        LNT_TRY(run_round(test, i));
+    return LNT_OK;
 }
 
 /* ---- results ---- */
@@ -209,13 +150,13 @@ static double median_ratio(const codec_case_t *test, const codec_lane_t *lane, c
 
 static void summarize_lane(const codec_case_t *test, codec_lane_t *lane, double *scratch)
 {
-    const codec_lane_t *ref = &test->lanes[LANE_FIRST];
+    const codec_lane_t *ref = &test->lanes[LANE_REF];
     uint32_t n = test->world->config->iters;
     double unused;
 
     lane->frac_add = median_ratio(test, lane, &test->lanes[LANE_ADD], false, scratch, &lane->spread);
     lane->frac_copy = median_ratio(test, lane, &test->lanes[LANE_COPY], false, scratch, &unused);
-    lane->speedup = lane->impl != NULL && ref->timed ? median_ratio(test, lane, ref, true, scratch, &unused) : 0;
+    lane->speedup = lane >= ref && ref->timed ? median_ratio(test, lane, ref, true, scratch, &unused) : 0;
     memcpy(scratch, lane->seconds, n * sizeof(*scratch));
     stats_sort(scratch, n);
     lane->median_seconds = stats_quantile(scratch, n, 0.5);
@@ -233,19 +174,31 @@ static lnt_status_t summarize(codec_case_t *test)
     return LNT_OK;
 }
 
+static lnt_status_t open_times(codec_case_t *test)
+{
+    for (uint32_t i = 0; i < test->n_lanes; i++) {
+        test->lanes[i].seconds = calloc(test->world->config->iters, sizeof(double));
+        if (test->lanes[i].seconds == NULL) return lnt_error(LNT_ERR_NO_MEMORY, NULL, "no memory for times");
+    }
+    return LNT_OK;
+}
+
 lnt_status_t codec_case_run(codec_case_t *test)
 {
-    LNT_TRY(codec_arrays_open(test));
-    LNT_TRY(open_lanes(test));
     LNT_TRY(team_open(&test->world->team, test->n_threads));
-    check_lanes(test);
+    LNT_TRY(codec_arrays_open(test));
+    codec_lanes_begin(test);
+    LNT_TRY(test->world->space->open(test));
+    LNT_TRY(open_times(test));
+    LNT_TRY(check_lanes(test));
     codec_yard_fill(test);
-    measure(test);
+    LNT_TRY(measure(test));
     return summarize(test);
 }
 
 void codec_case_close(codec_case_t *test)
 {
+    test->world->space->close(test);
     for (uint32_t i = 0; i < test->n_lanes; i++)
         free(test->lanes[i].seconds);
     test->n_lanes = 0;

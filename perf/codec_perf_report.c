@@ -43,6 +43,7 @@ void codec_report_machine(const codec_world_t *world)
     printf("# cpu %s, L1d %llu KiB, %u cores, governor %s, core to core %.0f ns before\n", machine->cpu,
            (unsigned long long)(machine->l1d_bytes / 1024), machine->n_cores,
            machine->governor[0] != '\0' ? machine->governor : "unknown", machine->c2c_ns);
+    if (strcmp(world->space->describe(), "host") != 0) printf("# device %s\n", world->space->describe());
     printf("# implementations:");
     for (size_t i = 0; i < n_impls; i++)
         printf(" %s%s", impls[i].name, impls[i].usable() ? "" : " (not on this machine)");
@@ -145,21 +146,21 @@ static void write_json(const codec_case_t *test, const codec_lane_t *lane)
     (void)fprintf(json_file, "\"spread\": %.6g, \"over_ref\": ", lane->spread);
     (void)fprintf(json_file, lane->speedup > 0 ? "%.6g, " : "null, ", lane->speedup);
     json_text(json_file, "scale_rule", rule_word(test));
-    json_text(json_file, "device", world->space->name);
+    json_text(json_file, "device", world->space->describe());
     json_text(json_file, "cpu", world->machine.cpu);
     (void)fprintf(json_file, "\"l1d\": %llu}\n", (unsigned long long)world->machine.l1d_bytes);
 }
 
 void codec_report_json(const codec_case_t *test)
 {
-    for (uint32_t i = LANE_FIRST; i < test->n_lanes && json_file != NULL; i++) {
+    for (uint32_t i = LANE_REF; i < test->n_lanes && json_file != NULL; i++) {
         if (test->lanes[i].timed) write_json(test, &test->lanes[i]);
     }
 }
 
 void codec_report_case(const codec_case_t *test)
 {
-    for (uint32_t i = LANE_FIRST; i < test->n_lanes; i++) {
+    for (uint32_t i = LANE_REF; i < test->n_lanes; i++) {
         const codec_lane_t *lane = &test->lanes[i];
 
         if (!lane->timed) continue;

@@ -1,46 +1,44 @@
-/* Where lanes run: the threads of this machine, or a device. One row each. */
+/* The table of spaces, and the lanes that every space has. */
 #include "codec_perf.h"
 
-typedef struct sample {
-    const codec_case_t *test;
-    const codec_lane_t *lane;
-    uint64_t repeats;
-} sample_t;
-
-static void run_share(void *arg, uint32_t member)
-{
-    const sample_t *sample = arg;
-    const codec_lane_t *lane = sample->lane;
-    codec_part_t part = codec_part_of(lane->n, lane->unit, member, sample->test->n_threads);
-
-    for (uint64_t i = 0; i < sample->repeats && part.n > 0; i++)
-        lane->run(sample->test, lane, &part);
-}
-
-static double host_time(codec_case_t *test, const codec_lane_t *lane, uint64_t repeats)
-{
-    sample_t sample = {test, lane, repeats};
-
-    if (lane->impl != NULL) lnt_kernels_select(lane->impl);
-    return team_run(&test->world->team, run_share, &sample);
-}
-
-static const char *host_absent(void)
-{
-    return NULL;
-}
-
+#if !defined(LINNET_DEVICE_KERNELS)
 static const char *cuda_absent(void)
 {
-    return "this build has no device kernels";
+    return "this build has no device kernels (LINNET_WITH_CUDA, and nvcc)";
 }
 
-static const codec_space_t spaces[] = {
-    {.name = "host", .absent = host_absent, .time = host_time},
-    {.name = "cuda", .absent = cuda_absent, .time = NULL},
-};
+static const codec_space_t codec_space_cuda = {.name = "cuda", .absent = cuda_absent};
+#else
+extern const codec_space_t codec_space_cuda;
+#endif
+
+static const codec_space_t *const spaces[] = {&codec_space_host, &codec_space_cuda};
 
 const codec_space_t *codec_space(int device)
 {
-    return &spaces[device];
+    return spaces[device];
+}
+
+codec_lane_t *codec_lane_add(codec_case_t *test, const char *name, const lnt_kernel_impl_t *impl)
+{
+    codec_lane_t *lane = &test->lanes[test->n_lanes++];
+
+    *lane = (codec_lane_t){.name = name,
+                           .impl = impl,
+                           .run = test->op->run,
+                           .n = test->n,
+                           .unit = test->cfg.block,
+                           .counted_bytes = codec_counted_bytes(test)};
+    if (test->row != NULL && impl != NULL) lane->ops = lnt_kernel_ops(impl, test->row->id);
+    return lane;
+}
+
+void codec_lanes_begin(codec_case_t *test)
+{
+    size_t n_impls;
+    const lnt_kernel_impl_t *ref = lnt_kernel_impls(&n_impls);
+
+    codec_yard_lanes(test);
+    test->n_lanes = LANE_REF;
+    (void)codec_lane_add(test, ref->name, ref);
 }

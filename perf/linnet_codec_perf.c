@@ -13,6 +13,7 @@
 enum { ABSENT = 77 };
 
 static const char *const rule_words[] = {"l2", "l1", NULL};
+static const char *const stream_words[] = {"auto", "off", "on", NULL};
 static const char *const device_words[] = {"host", "cuda", NULL};
 
 #define OPTION(_letter, _name, _argument, _type, _default, _field, ...)                                                \
@@ -42,6 +43,8 @@ static const tool_option_t options[] = {
     OPTION('n', "iters", "N", LNT_CFG_U32, "7", iters, .min = 1, .max = 1e5, .help = "rounds that count"),
     OPTION('w', "warmup", "N", LNT_CFG_U32, "1", warmup, .min = 0, .max = 1e5, .help = "rounds before them"),
     OPTION(0, "scale-rule", "WORD", LNT_CFG_ENUM, "l2", scale_rule, .words = rule_words, .help = "of sign1: l2 or l1"),
+    OPTION(0, "stream", "WORD", LNT_CFG_ENUM, "auto", stream, .words = stream_words,
+           .help = "hint that errors may go around the caches: auto (large shadows), off, on"),
     OPTION('D', "device", "WORD", LNT_CFG_ENUM, "host", device, .words = device_words, .help = "host or cuda"),
     OPTION(0, "compare", NULL, LNT_CFG_BOOL, "off", compare,
            .help = "time ref too, whatever --impl says, and print the others over it"),
