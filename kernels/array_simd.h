@@ -53,7 +53,7 @@ LNT_INLINE bool all_below(const float *values, uint64_t n, uint32_t limit)
     return vi_highest(largest) < limit;
 }
 
-static bool finite(const float *values, uint64_t n)
+static bool all_finite(const float *values, uint64_t n)
 {
     return all_below(values, n, LNT_F32_INF_BITS);
 }
@@ -184,12 +184,12 @@ LNT_HALF_ARRAYS(f16, LNT_F16_INFINITE_BITS)
 const lnt_array_ops_t LNT_ARRAY_OPS = {
     .widen = {[LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
     .narrow = {[LNT_BF16] = bf16_narrow, [LNT_F16] = f16_narrow},
-    .fits = {[LNT_F32] = finite, [LNT_BF16] = bf16_fits, [LNT_F16] = f16_fits},
+    .fits = {[LNT_F32] = all_finite, [LNT_BF16] = bf16_fits, [LNT_F16] = f16_fits},
     .widen_scaled = {[LNT_F32] = f32_widen_scaled, [LNT_BF16] = bf16_widen_scaled, [LNT_F16] = f16_widen_scaled},
     .widen_add = {[LNT_F32] = f32_widen_add, [LNT_BF16] = bf16_widen_add, [LNT_F16] = f16_widen_add},
     .add = add,
     .scale = scale,
-    .finite = finite,
+    .finite = all_finite,
     .squares_fit = squares_fit,
     .square_sum = square_sum,
 };
