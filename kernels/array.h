@@ -9,6 +9,10 @@
 
 #include <linnet/types.h>
 
+/* From so many f32 on, an array is far larger than its share of the caches (docs/perf.md has the measurement): what a
+ * pass writes and never reads is stored around them, where an op takes that hint. */
+enum { LNT_STREAM_ELEMS = 1 << 22 };
+
 typedef struct lnt_array_ops {
     /* By lnt_dtype_t. widen is exact; narrow rounds to nearest even, too large becomes Inf, NaN stays NaN; fits: all
      * finite after narrow. */

@@ -81,28 +81,49 @@ LNT_INLINE vm dead_some(const uint8_t *dead, size_t some)
     return vi_greater(vi_load_i8(dead), vi_all(0));
 }
 
+/* `dead`, NULL or not, and `stream` are known where this is inlined. Whole vectors are streamed. */
 LNT_INLINE void frozen_some(const consts_t *k, const float *value, const float *denominator, const uint8_t *dead,
-                            float *m_p, float *x_p, size_t some)
+                            bool stream, float *m_p, float *x_p, size_t some)
 {
     vf m = load_some(value, some), x = load_some(x_p, some), moved = move(k, x, m, load_some(denominator, some));
     if (dead) {
         vm stays = dead_some(dead, some);
-        m = vf_choose(stays, load_some(m_p, some), m);
+        if (vm_bits(stays)) m = vf_choose(stays, load_some(m_p, some), m);
         moved = vf_choose(stays, x, moved);
     }
-    store_some(m_p, m, some);
+    if (stream && some >= VEC)
+        vf_stream(m_p, m);
+    else
+        store_some(m_p, m, some);
     store_some(x_p, moved, some);
 }
 
+LNT_INLINE void frozen_all(const consts_t *k, const float *value, const float *denominator, const uint8_t *dead,
+                           bool stream, uint64_t n, float *m, float *x)
+{
+    if (dead) {
+        LNT_EACH_VECTOR(n, frozen_some(k, value + at, denominator + at, dead + at, stream, m + at, x + at, some));
+    } else {
+        LNT_EACH_VECTOR(n, frozen_some(k, value + at, denominator + at, NULL, stream, m + at, x + at, some));
+    }
+}
+
+/* Elements in front of the first whole vector. */
+LNT_INLINE uint64_t count_unaligned(const float *from, uint64_t n)
+{
+    uint64_t count = (0 - (uintptr_t)from / sizeof(*from)) % VEC;
+    return count < n ? count : n;
+}
+
 static void frozen(const lnt_adam_consts_t *consts, const float *value, const float *denominator, const uint8_t *dead,
-                   uint64_t n, float *m, float *x)
+                   bool stream, uint64_t n, float *m, float *x)
 {
     const consts_t k = spread(consts);
-    if (dead) {
-        LNT_EACH_VECTOR(n, frozen_some(&k, value + at, denominator + at, dead + at, m + at, x + at, some));
-    } else {
-        LNT_EACH_VECTOR(n, frozen_some(&k, value + at, denominator + at, NULL, m + at, x + at, some));
-    }
+    uint64_t at = stream ? count_unaligned(m, n) : n;
+    frozen_all(&k, value, denominator, dead, false, at, m, x);
+    if (at == n) return;
+    frozen_all(&k, value + at, denominator + at, dead ? dead + at : NULL, true, n - at, m + at, x + at);
+    vec_stream_end();
 }
 
 const lnt_update_ops_t LNT_UPDATE_OPS = {.adam = adam, .momentum = momentum, .frozen = frozen};

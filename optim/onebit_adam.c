@@ -108,7 +108,8 @@ static void consume_momentum(void *arg, const lnt_span_t *span, const float *val
 
     (void)live;
     lnt_updates()->frozen(&optim->groups[tensor->group].k, value, lnt_optim_f32(optim, DENOMINATOR) + at, dead,
-                          span->count, lnt_optim_f32(optim, LNT_ADAM_M) + at, tensor->x + span->offset);
+                          optim->n_elems >= LNT_STREAM_ELEMS, span->count, lnt_optim_f32(optim, LNT_ADAM_M) + at,
+                          tensor->x + span->offset);
     lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
 }
 

@@ -20,9 +20,9 @@ typedef struct lnt_update_ops {
     /* value <- beta1 m + (1 - beta1) value */
     void (*momentum)(const lnt_adam_consts_t *k, const float *m, uint64_t n, float *value);
     /* The step under a frozen variance: m <- value, x moves by it. Elements with dead[i] = 1 (others have 0) stay as
-     * they are; dead NULL: none. */
+     * they are; dead NULL: none. stream: m may be stored around the caches (LNT_STREAM_ELEMS). */
     void (*frozen)(const lnt_adam_consts_t *k, const float *value, const float *denominator, const uint8_t *dead,
-                   uint64_t n, float *m, float *x);
+                   bool stream, uint64_t n, float *m, float *x);
 } lnt_update_ops_t;
 
 extern const lnt_update_ops_t lnt_update_ops_ref, lnt_update_ops_avx2, lnt_update_ops_avx512;

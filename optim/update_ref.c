@@ -17,8 +17,9 @@ static void momentum(const lnt_adam_consts_t *consts, const float *restrict m, u
 }
 
 static void frozen(const lnt_adam_consts_t *consts, const float *restrict value, const float *restrict denominator,
-                   const uint8_t *restrict dead, uint64_t n, float *restrict m, float *restrict x)
+                   const uint8_t *restrict dead, bool stream, uint64_t n, float *restrict m, float *restrict x)
 {
+    (void)stream;
     const lnt_adam_consts_t k = *consts;
     for (uint64_t i = 0; i < n; i++) {
         if (dead && dead[i]) continue;

@@ -77,7 +77,7 @@ typedef struct codec_op {
     bool feedback;          /* for codecs that keep an error */
     bool several;           /* takes --inputs runs */
     bool elementwise;       /* calls the ops of arrays and update rules besides the codec's */
-    bool streams;           /* writes an error that it does not read: large ones may go around the caches */
+    bool streams;           /* writes what it does not read: large arrays may go around the caches */
     codec_run_fn_t run;
 } codec_op_t;
 
@@ -183,9 +183,8 @@ typedef struct codec_params {
     uint64_t bytes;
 } codec_params_t;
 
-/* Hint that errors may go around the caches. auto: shadows, from this size of the array on. */
+/* Hint that what is written and never read may go around the caches. auto: from LNT_STREAM_ELEMS on. */
 enum { CODEC_STREAM_AUTO, CODEC_STREAM_OFF, CODEC_STREAM_ON };
-#define CODEC_STREAM_BYTES ((uint64_t)64 << 20)
 
 void codec_case_init(codec_case_t *test, codec_world_t *world, const codec_params_t *params); /* allocates nothing */
 typedef lnt_status_t (*codec_visit_fn_t)(codec_case_t *test, void *arg);

@@ -142,9 +142,8 @@ void codec_case_init(codec_case_t *test, codec_world_t *world, const codec_param
     test->n = params->bytes / lnt_dtype_size(params->dtype);
     if (test->n == 0) test->n = 1;
     test->bytes = test->n * lnt_dtype_size(params->dtype);
-    test->stream = world->config->stream == CODEC_STREAM_AUTO
-                       ? params->op->streams && test->n * sizeof(float) >= CODEC_STREAM_BYTES
-                       : world->config->stream == CODEC_STREAM_ON;
+    test->stream = world->config->stream == CODEC_STREAM_AUTO ? params->op->streams && test->n >= LNT_STREAM_ELEMS
+                                                              : world->config->stream == CODEC_STREAM_ON;
     codec_arrays_plan(test);
 }
 

@@ -182,7 +182,7 @@ static void run_frozen(const codec_case_t *test, const codec_lane_t *lane, const
         uint64_t n = left < LNT_SPAN_MAX - from ? left : LNT_SPAN_MAX - from;
 
         lnt_updates()->frozen(&adam_consts, values_of(test, part) + from, floats_at(test, ARRAY_DENOMINATOR, i),
-                              codec_at(test, ARRAY_DEAD, i), n, floats_at(test, ARRAY_M, i),
+                              codec_at(test, ARRAY_DEAD, i), test->stream, n, floats_at(test, ARRAY_M, i),
                               floats_at(test, ARRAY_X, i));
         i += n;
     }
@@ -242,6 +242,7 @@ static const codec_op_t ops[] = {
      .rule = "onebit_step",
      .reads = SET(DENOMINATOR) | SET(DEAD) | SET(X),
      .writes = SET(M) | SET(X),
+     .streams = true,
      .run = run_frozen},
 };
 

@@ -26,6 +26,7 @@ static lnt_status_t init(lnt_coll_t *coll)
         .n_extents = 1,
         .codec = args->codec,
         .segment_elems = args->segment_elems,
+        .stream = args->count >= LNT_STREAM_ELEMS,
         .feedback = args->feedback,
         .stage = {.struct_size = sizeof(lnt_stage_t)},
         .sources = &coll->source,

@@ -38,6 +38,7 @@ typedef struct lnt_exchange_params {
     uint16_t program;
     uint32_t bucket;
     bool feeds_v;
+    bool stream;                 /* errors are part of LNT_STREAM_ELEMS or more */
     bool feedback;               /* keep errors (if the codec has feedback and there is more than one node) */
     lnt_stage_t stage;           /* produce_local, produce_wire; functions may be NULL */
     const lnt_source_t *sources; /* indexed by tensor; read at run time */

@@ -103,7 +103,8 @@ static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float 
                           .index = run.offset};
     lnt_encode_out_t out = {.scales = scales_at(coder, piece->block),
                             .codes = coder->codes + piece->code,
-                            .error_out = coder->error == NULL ? NULL : coder->shadow + at};
+                            .error_out = coder->error == NULL ? NULL : coder->shadow + at,
+                            .stream = exchange->params.stream};
     uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
 
     if (measured) {

@@ -161,6 +161,7 @@ static lnt_exchange_params_t exchange_params(const lnt_plan_t *plan, uint32_t pr
                                    .program = (uint16_t)program_number,
                                    .bucket = bucket,
                                    .feeds_v = program->feeds_v,
+                                   .stream = plan->n_elems >= LNT_STREAM_ELEMS,
                                    .feedback = true,
                                    .stage = program->stage,
                                    .sources = plan->sources};

@@ -131,6 +131,7 @@ static const uint8_t *fill_dead(round_t *round)
 static void check_frozen(round_t *round)
 {
     const uint8_t *dead = fill_dead(round);
+    const bool stream = rng_below(2);
     const float *value = fill(round, G), *denominator = fill(round, V);
     float *m = fill(round, M), *x = fill(round, X);
     for (uint64_t i = 0; i < round->n; i++) {
@@ -138,7 +139,7 @@ static void check_frozen(round_t *round)
         round->expected[M][i] = stays ? old(round, M, i) : value[i];
         round->expected[X][i] = stays ? old(round, X, i) : moved(&round->k, old(round, X, i), value[i], denominator[i]);
     }
-    round->ops.frozen(&round->k, value, denominator, dead, round->n, m, x);
+    round->ops.frozen(&round->k, value, denominator, dead, stream, round->n, m, x);
     CK_SAME_VALUES("frozen, m", m, round->expected[M], round->n)
     CK_SAME_VALUES("frozen, x", x, round->expected[X], round->n)
     ck_assert(argument_unchanged(&round->args[G]) && argument_unchanged(&round->args[V]));
