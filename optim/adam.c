@@ -10,8 +10,8 @@
 static const char *const feedback_words[] = {"full", "worker", "none", NULL};
 
 static const lnt_cfg_row_t adam_options[] = {
-    {"codec", "f32", "what the mean gradient travels in: f32, bf16 or int8", offsetof(lnt_optim_options_t, codec),
-     LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
+    {"codec", "f32", "what the mean gradient travels in: f32, bf16, f16, bf16_sr, f16_sr, int8, int4 or int4_hadamard",
+     offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
     {"block", "0", "elements per scale and per partial sum of norms, a multiple of 64; 0: the codec's default",
      offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
     {"clip", "0", "largest norm of the mean gradient, all tensors together; 0: no clipping",

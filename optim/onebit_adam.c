@@ -32,9 +32,12 @@ static const char *const feedback_words[] = {"full", "worker", "none", NULL};
 static const lnt_cfg_row_t options[] = {
     {"freeze_step", "100000", "the freeze follows the commit with this number; v has had that many updates",
      offsetof(lnt_optim_options_t, freeze_step), LNT_CFG_U64, NULL, 1, 1e18},
-    {"warmup_codec", "f32", "what the mean gradient travels in before the freeze: f32, bf16 or int8",
+    {"warmup_codec", "f32",
+     "what the mean gradient travels in before the freeze: f32, bf16, f16, bf16_sr, f16_sr, int8, int4 or "
+     "int4_hadamard",
      offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
-    {"warmup_block", "0", "elements per scale of warmup_codec; 0: 256 for int8, else `block`",
+    {"warmup_block", "0",
+     "elements per scale of warmup_codec; 0: the codec's default where it has scales, else `block`",
      offsetof(lnt_optim_options_t, codec_block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
     {"block", "1024",
      "elements per scale of the signs, per partial sum of norms, and of the test for dead coordinates; a multiple of "
@@ -362,7 +365,7 @@ static lnt_status_t check(const lnt_optim_options_t *o)
 {
     if (strcmp(lnt_exchange_codec_words[o->codec], "sign1") == 0) {
         return lnt_error(
-            LNT_ERR_INVALID_ARG, "use warmup_codec=f32, bf16 or int8",
+            LNT_ERR_INVALID_ARG, "use another warmup_codec, f32 or int8",
             "warmup_codec=sign1: gradients sent as signs and fed to Adam from the first step do not converge");
     }
     return LNT_OK;

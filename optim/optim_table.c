@@ -7,7 +7,8 @@ static const lnt_optim_row_t *const rows[] = {&lnt_adam_row, &lnt_adamw_row, &ln
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-const char *const lnt_exchange_codec_words[] = {"f32", "bf16", "int8", "sign1", NULL};
+const char *const lnt_exchange_codec_words[] = {"f32",           "bf16", "int8",    "sign1",  "int4",
+                                                "int4_hadamard", "f16",  "bf16_sr", "f16_sr", NULL};
 
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
 {

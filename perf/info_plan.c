@@ -59,16 +59,24 @@ static bool read_number(const char *text, uint64_t max, uint64_t *out)
     return *end == '\0' && *out <= max;
 }
 
+static bool read_dtype(const char *field, lnt_dtype_t *dtype)
+{
+    for (int d = 0; d < LNT_DTYPE_COUNT; d++) {
+        if (strcmp(field, lnt_dtype_name((lnt_dtype_t)d)) != 0) continue;
+        *dtype = (lnt_dtype_t)d;
+        return true;
+    }
+    return false;
+}
+
 static bool read_extra(const char *field, tensor_line_t *tensor)
 {
     uint64_t group;
 
     if (strcmp(field, "non_freeze") == 0) {
         tensor->non_freeze = true;
-    } else if (strcmp(field, "f32") == 0) {
-        tensor->dtype = LNT_F32;
-    } else if (strcmp(field, "bf16") == 0) {
-        tensor->dtype = LNT_BF16;
+    } else if (read_dtype(field, &tensor->dtype)) {
+        return true;
     } else if (read_number(field, 65535, &group)) {
         tensor->group = (uint32_t)group;
     } else {
@@ -107,7 +115,7 @@ static int read_file(dry_run_t *run, int (*take)(dry_run_t *run, const tensor_li
         if (read_tensor(fields, n, &tensor)) {
             code = take(run, &tensor);
         } else {
-            (void)fprintf(stderr, INFO_NAME ": %s line %u: write: name count [group] [f32|bf16] [non_freeze]\n",
+            (void)fprintf(stderr, INFO_NAME ": %s line %u: write: name count [group] [f32|bf16|f16] [non_freeze]\n",
                           run->options->file, number);
             code = TOOL_USAGE;
         }

@@ -65,7 +65,7 @@ static const tool_t tool = {
     .purpose = "facts about linnet on this machine. Without options: -v -d -b -t",
     .options = options,
     .notes = "A plan file has one tensor per line, in the order in which backward finishes them:\n"
-             "  name count [group] [f32|bf16] [non_freeze]     # comment\n"
+             "  name count [group] [f32|bf16|f16] [non_freeze]     # comment\n"
              "The dry run makes the optimizer's state of one rank and so needs its memory.\n"
              "Exit code: 0, 1 when a section failed, 2 for a wrong command line.",
 };

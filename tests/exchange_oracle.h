@@ -12,8 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel/hadamard_oracle.h"
+#include "kernel/half_oracle.h"
+
 enum { ORACLE_RANKS = 16, ORACLE_EXTENTS = 12, ORACLE_BLOCKS = 4096 };
-enum { ORACLE_F32, ORACLE_BF16, ORACLE_SIGN1, ORACLE_INT8 };
+enum {
+    ORACLE_F32,
+    ORACLE_BF16,
+    ORACLE_SIGN1,
+    ORACLE_INT8,
+    ORACLE_INT4,
+    ORACLE_INT4_HADAMARD,
+    ORACLE_F16,
+    ORACLE_CODECS
+};
+static const uint32_t oracle_bits[ORACLE_CODECS] = {32, 16, 1, 8, 4, 4, 16};
 enum { ORACLE_BAD = 1, ORACLE_VETO = 2 };
 
 typedef struct oracle {
@@ -169,15 +182,48 @@ static inline bool oracle_finite(const float *a, uint64_t n)
     return true;
 }
 
-static inline float oracle_bf16(float a)
+/* What a 16-bit codec makes of a. */
+static inline float oracle_half(int codec, float a)
 {
-    uint32_t bits;
+    return codec == ORACLE_BF16 ? oracle_bf16_value(oracle_bf16(a)) : oracle_f16_value(oracle_f16(a));
+}
 
-    memcpy(&bits, &a, 4);
-    bits = bits + 0x7fffu + (bits >> 16 & 1u);
-    bits &= 0xffff0000u;
-    memcpy(&a, &bits, 4);
-    return a;
+/* Top code; 0 where codes are not whole numbers. */
+static inline float oracle_top(int codec)
+{
+    return codec == ORACLE_INT8 ? 127 : codec == ORACLE_INT4 || codec == ORACLE_INT4_HADAMARD ? 7 : 0;
+}
+
+/* Rotates whole groups of 32 live elements of a block, in place. */
+static inline void oracle_turn(int codec, float *v, const uint8_t *live, uint64_t n, float factor)
+{
+    for (uint64_t i = 0; codec == ORACLE_INT4_HADAMARD && i + 32 <= n; i += 32) {
+        if (memchr(live + i, 0, 32) != NULL) {
+            continue;
+        }
+        oracle_hadamard(v + i, 32);
+        for (uint64_t k = i; k < i + 32; k++) {
+            v[k] *= factor;
+        }
+    }
+}
+
+static inline float oracle_int_scale(int codec, const float *a, const uint8_t *live, uint64_t n, bool *bad)
+{
+    float top = 0, scale, *v = oracle_floats(n);
+
+    for (uint64_t i = 0; i < n; i++) {
+        v[i] = live[i] ? a[i] : 0;
+    }
+    oracle_turn(codec, v, live, n, 1);
+    for (uint64_t i = 0; i < n; i++) {
+        *bad = *bad || !isfinite(v[i]);
+        top = fabsf(v[i]) > top ? fabsf(v[i]) : top;
+    }
+    free(v);
+    scale = top / oracle_top(codec);
+    *bad = *bad || !isfinite(scale * oracle_top(codec) * (codec == ORACLE_INT4_HADAMARD ? 32 : 1));
+    return *bad ? 0 : scale;
 }
 
 /* The scale of a block, and whether it can be coded at all. */
@@ -185,36 +231,32 @@ static inline float oracle_scale(const oracle_t *o, int codec, const float *a, c
                                  bool *bad)
 {
     uint64_t count = 0;
-    float top = 0, scale;
+    double mean;
 
     *bad = *bad || !oracle_finite(a, n);
     for (uint64_t i = 0; i < n; i++) {
         count += live[i];
-        top = live[i] && fabsf(a[i]) > top ? fabsf(a[i]) : top;
-        *bad = *bad || (codec == ORACLE_BF16 && live[i] && !isfinite(oracle_bf16(a[i])));
+        *bad = *bad || (oracle_bits[codec] == 16 && live[i] && !isfinite(oracle_half(codec, a[i])));
     }
-    if (*bad || count == 0 || codec == ORACLE_F32 || codec == ORACLE_BF16) {
+    if (*bad || count == 0 || oracle_bits[codec] >= 16) {
         return 0;
     }
-    if (codec == ORACLE_SIGN1) {
-        double mean = oracle_tree(a, live, n, o->l1) / (double)count;
-
-        return (float)(o->l1 ? mean : sqrt(mean));
+    if (codec != ORACLE_SIGN1) {
+        return oracle_int_scale(codec, a, live, n, bad);
     }
-    scale = top / 127.0f;
-    *bad = !isfinite(scale * 127.0f);
-    return *bad ? 0 : scale;
+    mean = oracle_tree(a, live, n, o->l1) / (double)count;
+    return (float)(o->l1 ? mean : sqrt(mean));
 }
 
 static inline float oracle_decoded(int codec, float a, float scale)
 {
-    float q;
+    float q, top = oracle_top(codec);
 
     if (codec == ORACLE_F32) {
         return a;
     }
-    if (codec == ORACLE_BF16) {
-        return oracle_bf16(a);
+    if (oracle_bits[codec] == 16) {
+        return oracle_half(codec, a);
     }
     if (scale == 0) {
         return 0;
@@ -223,7 +265,7 @@ static inline float oracle_decoded(int codec, float a, float scale)
         return a >= 0 ? scale : -scale;
     }
     q = rintf(a / scale);
-    q = q > 127 ? 127 : q < -127 ? -127 : q;
+    q = q > top ? top : q < -top ? -top : q;
     return (float)(int)q * scale;
 }
 
@@ -234,7 +276,14 @@ static inline int oracle_code(const oracle_t *o, int codec, const float *a, cons
     int flags = bad ? ORACLE_BAD : 0;
 
     for (uint64_t i = 0; i < n; i++) {
-        y[i] = bad || !live[i] ? 0 : oracle_decoded(codec, a[i], scale);
+        y[i] = live[i] ? a[i] : 0;
+    }
+    oracle_turn(codec, y, live, n, 1);
+    for (uint64_t i = 0; i < n; i++) {
+        y[i] = bad || !live[i] ? 0 : oracle_decoded(codec, y[i], scale);
+    }
+    oracle_turn(codec, y, live, n, 1.0f / 32);
+    for (uint64_t i = 0; i < n; i++) {
         if (err != NULL) {
             err[i] = live[i] ? a[i] - y[i] : 0;
         }
@@ -372,10 +421,7 @@ static inline uint64_t oracle_part_bytes(const oracle_t *o, uint32_t d, int64_t 
         }
         elems += n;
         dead += section && memchr(o->live + o->pos[k], 0, n) != NULL;
-        bytes += codec == ORACLE_F32    ? 4 * n
-                 : codec == ORACLE_BF16 ? 2 * n
-                 : codec == ORACLE_INT8 ? 4 + n
-                                        : 4 + (n + 7) / 8;
+        bytes += (oracle_bits[codec] < 16 ? 4 : 0) + (n * oracle_bits[codec] + 7) / 8;
     }
     return bytes + (dead + 7) / 8;
 }

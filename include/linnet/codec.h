@@ -1,7 +1,7 @@
 /* Codecs: wire formats for runs of numbers. Usable on their own, with no context and no communicator.
  *
  * A *run* is n consecutive elements cut into blocks of `block` elements from its first element on; the last block
- * is short. The encoded form of a run is: one f32 scale per block (none for f32 and bf16), then the codes of all
+ * is short. The encoded form of a run is: one f32 scale per block (none for f32, bf16 and f16), then the codes of all
  * blocks, each block on a byte border, first element in the least significant bits (docs/wire_format.md).
  * The encoded size depends on n and the codec alone, never on the data.
  *
@@ -24,7 +24,7 @@ typedef enum lnt_scale_rule {
 
 typedef struct lnt_codec_params {
     size_t struct_size; /* sizeof(lnt_codec_params_t) */
-    const char *name;   /* "f32", "bf16", "sign1", "int8"; see lnt_codec_list */
+    const char *name;   /* "sign1", "int8", "int4", ...; see lnt_codec_list */
     uint32_t block;     /* elements per block, a multiple of 64; 0: the codec's default */
     lnt_scale_rule_t scale_rule;
 } lnt_codec_params_t;
@@ -49,10 +49,17 @@ LNT_API uint64_t lnt_codec_encoded_size(const lnt_codec_t *codec, uint64_t n);
  *   error_out n floats: (input + error_in) - decoded, or NULL. May equal error_in (in place) or be another buffer
  *             (a shadow); it must not overlap otherwise. Requires error_in.
  * A non-finite value, or a value whose code cannot be decoded to a finite one, returns LNT_SKIPPED_NONFINITE: then
- * `wire` holds a decodable frame whose poisoned blocks are zero (f32 and bf16 pass the values on), and error_out is
- * written but must not be used. */
+ * `wire` holds a decodable frame whose poisoned blocks are zero (codecs without scales pass the values on), and
+ * error_out is written but must not be used. Codecs that round by chance (bf16_sr, f16_sr) use seed 0 and index 0. */
 LNT_API lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
                                       const float *error_in, float *error_out, void *wire);
+
+/* The same with a choice of random numbers: element i takes the one of (seed, index + i), whatever the machine, so a
+ * run coded in pieces at the right index gives the same codes as in one. Use every pair once: the same numbers twice
+ * repeat the same rounding errors. Other codecs ignore both. */
+LNT_API lnt_status_t lnt_codec_encode_seeded(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
+                                             uint64_t seed, uint64_t index, const float *error_in, float *error_out,
+                                             void *wire);
 
 /* Decode a run, or add the decoded values to `output`. wire_bytes must be the exact size: otherwise, or when a
  * scale is negative or not finite, LNT_ERR_CORRUPT and `output` is untouched. */

@@ -28,10 +28,9 @@ typedef struct lnt_residual lnt_residual_t;
 
 typedef struct lnt_coll_params {
     size_t struct_size;
-    const lnt_codec_t
-        *codec;             /* NULL: plain f32 (or bf16 when dtype is bf16). Borrowed until the request is destroyed */
-    lnt_redop_t op;         /* all-reduce and reduce-scatter: mean (default) or sum */
-    uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB) */
+    const lnt_codec_t *codec; /* NULL: plain, as the dtype is. Borrowed until the request is destroyed */
+    lnt_redop_t op;           /* all-reduce and reduce-scatter: mean (default) or sum */
+    uint64_t segment_bytes;   /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB) */
     lnt_residual_t *residual; /* NULL: no error feedback */
 } lnt_coll_params_t;
 

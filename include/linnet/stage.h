@@ -128,7 +128,7 @@ LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
 LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor, lnt_tensor_params_t *params_p);
 /* The f32 master of a tensor: the user's own buffer if its param_dtype is f32. */
 LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
-/* Model copy <- master, for bf16 params; no-op for f32. To be called by consume for the span it changed. A master
+/* Model copy <- master, for 16-bit params; no-op for f32. To be called by consume for the span it changed. A master
  * beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master keeps its
  * value. */
 LNT_API void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count);

@@ -1,6 +1,7 @@
 /* All-gather: every rank encodes its vector once and sends the frames to all; afterwards everybody decodes the same
  * bytes, the source too. Every rank sees all frames, so their flags are the vote. */
 #include "../base/error.h"
+#include "../base/hash.h"
 #include "coll.h"
 
 /* Frame of a segment of a source. */
@@ -15,7 +16,7 @@ static void encode(lnt_graph_t *graph, uint32_t task, uint64_t segment)
 
     (void)task;
     lnt_coll_vector_encode(&coll->vector, graph, frame_of(coll, coll->args.rank, (uint32_t)segment), (uint32_t)segment,
-                           coll->input);
+                           lnt_hash64_u64(coll->seed, coll->args.rank), coll->input);
 }
 
 static void add_sends(lnt_coll_t *coll, lnt_graph_builder_t *builder)

@@ -47,7 +47,7 @@ static lnt_status_t init(lnt_coll_t *coll)
 static void prepare(lnt_coll_t *coll)
 {
     const double n_nodes = coll->args.topo->n_nodes, n_ranks = coll->args.topo->n_ranks;
-    lnt_exchange_step_t step = {.factor = 1, .server_factor = 1, .step = coll->n_runs++};
+    lnt_exchange_step_t step = {.factor = 1, .server_factor = 1, .step = coll->seed};
 
     coll->source = (lnt_source_t){.values = coll->input, .dtype = coll->args.dtype};
     if (coll->args.redop == LNT_MEAN) {

@@ -7,7 +7,7 @@ static void encode(lnt_graph_t *graph, uint32_t task, uint64_t segment)
     const lnt_coll_t *coll = graph->owner;
 
     (void)task;
-    lnt_coll_vector_encode(&coll->vector, graph, coll->first_frame + (uint32_t)segment, (uint32_t)segment,
+    lnt_coll_vector_encode(&coll->vector, graph, coll->first_frame + (uint32_t)segment, (uint32_t)segment, coll->seed,
                            coll->output);
 }
 

@@ -60,13 +60,13 @@ struct lnt_coll {
     lnt_graph_t own_graph;    /* what `graph` points to, unless it is the exchange's */
     lnt_exchange_t *exchange; /* all-reduce */
     lnt_source_t source;      /* all-reduce */
-    uint64_t n_runs;          /* all-reduce */
     float *tile;              /* all-reduce: where values are decoded before they are converted; reduce-scatter, coded:
                                * sums of the own part */
     uint32_t vote_frame;      /* reduce-scatter: what this rank says to all */
 
     const void *input; /* of the run */
     void *output;
+    uint64_t seed; /* of the run, equal on all ranks, for codecs that round by chance */
 };
 
 /* The table: one row for every op below LNT_COLL_COUNT. */
@@ -76,7 +76,8 @@ const lnt_coll_row_t *lnt_coll_row(lnt_coll_op_t op);
 lnt_status_t lnt_coll_create(lnt_coll_op_t op, const lnt_coll_args_t *args, lnt_coll_t **coll_p);
 void lnt_coll_destroy(lnt_coll_t *coll); /* NULL is legal */
 
-void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output);
+/* `sequence` is the run's number on its communicator. */
+void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output, uint64_t sequence);
 /* After the job, with its flags. Writes the output and returns LNT_OK, or LNT_SKIPPED_NONFINITE. */
 lnt_status_t lnt_coll_finish(lnt_coll_t *coll, uint8_t flags);
 

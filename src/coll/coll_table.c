@@ -67,10 +67,11 @@ void lnt_coll_destroy(lnt_coll_t *coll)
     lnt_free(coll);
 }
 
-void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output)
+void lnt_coll_prepare(lnt_coll_t *coll, const void *input, void *output, uint64_t sequence)
 {
     coll->input = input;
     coll->output = output;
+    coll->seed = lnt_hash64_u64(lnt_hash64_text(0, "collective"), sequence);
     if (coll->row->prepare != NULL) {
         coll->row->prepare(coll);
     }

@@ -125,11 +125,11 @@ static uint8_t *codes_of(const lnt_coll_vector_t *vector, const lnt_graph_t *gra
 }
 
 void lnt_coll_vector_encode(const lnt_coll_vector_t *vector, lnt_graph_t *graph, uint32_t frame, uint32_t segment,
-                            const void *elements)
+                            uint64_t seed, const void *elements)
 {
-    const uint64_t n = lnt_coll_vector_count(vector, segment);
-    const uint8_t *first = (const uint8_t *)elements + lnt_coll_vector_begin(vector, segment) * vector->elem_bytes;
-    lnt_encode_in_t in = {.values = first, .dtype = vector->dtype, .n = n};
+    const uint64_t n = lnt_coll_vector_count(vector, segment), begin = lnt_coll_vector_begin(vector, segment);
+    const uint8_t *first = (const uint8_t *)elements + begin * vector->elem_bytes;
+    lnt_encode_in_t in = {.values = first, .dtype = vector->dtype, .n = n, .seed = seed, .index = begin};
     lnt_encode_out_t out = {.scales = lnt_graph_payload(graph, frame),
                             .codes = codes_of(vector, graph, frame, segment)};
 

@@ -44,9 +44,9 @@ uint32_t lnt_coll_vector_frames(const lnt_coll_vector_t *vector, lnt_graph_build
 uint32_t lnt_coll_vector_recvs(const lnt_coll_vector_t *vector, lnt_graph_builder_t *builder, uint32_t first,
                                uint32_t source, uint16_t part);
 
-/* Elements -> frame, with its flags. `elements` is the whole vector. */
+/* Elements -> frame, with its flags. `elements` is the whole vector; no two vectors of a run have the same seed. */
 void lnt_coll_vector_encode(const lnt_coll_vector_t *vector, lnt_graph_t *graph, uint32_t frame, uint32_t segment,
-                            const void *elements);
+                            uint64_t seed, const void *elements);
 /* Frame -> f32 values of the segment: stored, or added to what is there. */
 void lnt_coll_vector_decode(const lnt_coll_vector_t *vector, const lnt_graph_t *graph, uint32_t frame, uint32_t segment,
                             float *out);

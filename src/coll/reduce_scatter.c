@@ -5,6 +5,7 @@
  * in the sums of its own, travels in headers to all. They add inside the graph for that; plain runs add afterwards.
  */
 #include "../base/error.h"
+#include "../base/hash.h"
 #include "../base/memory.h"
 #include "coll.h"
 
@@ -32,7 +33,8 @@ static void encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     const uint8_t *input = (const uint8_t *)coll->input + part * coll->args.count * coll->vector.elem_bytes;
 
     (void)task;
-    lnt_coll_vector_encode(&coll->vector, graph, frame_made(coll, (uint32_t)part, segment), segment, input);
+    lnt_coll_vector_encode(&coll->vector, graph, frame_made(coll, (uint32_t)part, segment), segment,
+                           lnt_hash64_u64(lnt_hash64_u64(coll->seed, coll->args.rank), part), input);
 }
 
 /* Same arithmetic as a server of the exchange: sum from the first on, then one product. */

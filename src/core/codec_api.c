@@ -103,6 +103,12 @@ static uint64_t scales_size(const lnt_codec_t *codec, uint64_t n)
 lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
                               const float *error_in, float *error_out, void *wire)
 {
+    return lnt_codec_encode_seeded(codec, input, dtype, n, 0, 0, error_in, error_out, wire);
+}
+
+lnt_status_t lnt_codec_encode_seeded(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
+                                     uint64_t seed, uint64_t index, const float *error_in, float *error_out, void *wire)
+{
     LNT_CHECK_ARG(codec);
     LNT_CHECK_ARG(n == 0 || (input && wire));
     LNT_CHECK_ARG(error_in || !error_out);
@@ -111,7 +117,7 @@ lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_d
         return lnt_error(LNT_ERR_UNSUPPORTED, "convert to f32, bf16 or f16", "codec %s: element type %d",
                          codec->row->name, (int)dtype);
     if (n == 0) return LNT_OK;
-    lnt_encode_in_t in = {.values = input, .dtype = dtype, .n = n, .error_in = error_in};
+    lnt_encode_in_t in = {.values = input, .dtype = dtype, .n = n, .error_in = error_in, .seed = seed, .index = index};
     lnt_encode_out_t out = {.scales = wire, .codes = (uint8_t *)wire + scales_size(codec, n), .error_out = error_out};
     codec->ops.encode(&codec->cfg, &in, &out);
     return out.poisoned ? LNT_SKIPPED_NONFINITE : LNT_OK;

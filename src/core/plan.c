@@ -133,7 +133,7 @@ static lnt_status_t check_tensor(const lnt_plan_t *plan, const lnt_tensor_params
     LNT_CHECK_ARG(params->count < UINT64_MAX / 8 - plan->n_elems);
     if (params->memtype != LNT_HOST || !lnt_dtype_supported(params->grad_dtype) ||
         !lnt_dtype_supported(params->param_dtype)) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32 or bf16",
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32, bf16 or f16",
                          "tensor \"%s\": memory type %d, gradient %s, parameter %s", params->name, (int)params->memtype,
                          lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype));
     }
@@ -229,7 +229,7 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
                          LNT_SPAN_MAX);
     }
     if (params->packed && program.codec.row->has_scales) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16, or do not pack",
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use a codec without scales, or do not pack",
                          "program \"%s\": blocks of packed %s would depend on the size of buckets", params->name,
                          program.codec.row->name);
     }

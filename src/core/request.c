@@ -52,10 +52,6 @@ lnt_status_t lnt_request_args(lnt_comm_t *comm, lnt_coll_op_t op, uint64_t count
     LNT_CHECK_ARG((params->op == LNT_MEAN) || (params->op == LNT_SUM));
     LNT_CHECK_ARG(root < comm->n_ranks);
     LNT_CHECK_ARG((unsigned)dtype < LNT_DTYPE_COUNT);
-    if (!lnt_dtype_supported(dtype) || (lnt_codec_row_by_name(lnt_dtype_name(dtype)) == NULL)) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use f32 or bf16", "%s is not supported by collectives yet",
-                         lnt_dtype_name(dtype));
-    }
     LNT_TRY(check_residual(op, params));
     args.topo = (op == LNT_COLL_ALLREDUCE) ? comm->topo : comm->flat;
     args.coded = (params->codec != NULL);
@@ -200,8 +196,8 @@ lnt_status_t lnt_request_start(lnt_request_t *request, const void *input, void *
     if (request->residual != NULL) {
         lnt_residual_lend(request->residual, request);
     }
-    lnt_coll_prepare(request->coll, input, output);
     request->job.sequence = comm->sequence++;
+    lnt_coll_prepare(request->coll, input, output, request->job.sequence);
     request->state = LNT_REQUEST_RUNNING;
     lnt_exec_post(comm->exec, &request->job);
     lnt_job_ready(comm->exec, &request->job, 0);

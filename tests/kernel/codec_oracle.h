@@ -5,6 +5,7 @@
 #define CODEC_ORACLE_H
 
 #include "chance_oracle.h"
+#include "hadamard_oracle.h"
 #include "kernel_testing.h"
 
 typedef struct oracle_block {
@@ -79,20 +80,6 @@ static inline float oracle_half_value(const lnt_codec_row_t *row, uint16_t code)
 static inline float oracle_top(const lnt_codec_row_t *row)
 {
     return row->id == LNT_CODEC_INT8 ? 127.0f : row->bits == 4 ? 7.0f : 0.0f;
-}
-
-/* The transform by its recursion: that of both halves, then their sums and differences. */
-static inline void oracle_hadamard(float *v, int n)
-{
-    if (n == 1) return;
-    int half = n / 2;
-    oracle_hadamard(v, half);
-    oracle_hadamard(v + half, half);
-    for (int i = 0; i < half; i++) {
-        float sum = v[i] + v[half + i], difference = v[i] - v[half + i];
-        v[i] = sum;
-        v[half + i] = difference;
-    }
 }
 
 static inline bool oracle_rotated(const oracle_block_t *b, const lnt_codec_row_t *row, uint64_t first)

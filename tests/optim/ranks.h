@@ -12,6 +12,7 @@
 #include <linnet/linnet.h>
 #include <linnet/stage.h>
 
+#include "kernel/half_oracle.h"
 #include "testing.h"
 
 enum { MAX_RANKS = 16, MAX_TENSORS = 16 };
@@ -50,7 +51,7 @@ typedef struct rank {
     lnt_optim_t *optim;
     uint64_t n_elems;
     float *x;      /* f32 parameters of all tensors */
-    uint16_t *x16; /* the same in bf16 */
+    uint16_t *x16; /* the same in the 16-bit type of the model */
     const void *grads[MAX_TENSORS];
 } rank_t;
 
@@ -149,21 +150,20 @@ static inline uint64_t model_elems(const model_t *model)
     return n;
 }
 
-static inline uint16_t bf16_of(float value)
+static inline uint16_t half_of(lnt_dtype_t dtype, float value)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    return dtype == LNT_F16 ? oracle_f16(value) : oracle_bf16(value);
 }
 
-static inline float float_of_bf16(uint16_t code)
+static inline float float_of_half(lnt_dtype_t dtype, uint16_t code)
 {
-    uint32_t bits = (uint32_t)code << 16;
-    float value;
+    return dtype == LNT_F16 ? oracle_f16_value(code) : oracle_bf16_value(code);
+}
 
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+/* The value as an element of the type. */
+static inline float float_as(lnt_dtype_t dtype, float value)
+{
+    return dtype == LNT_F32 ? value : float_of_half(dtype, half_of(dtype, value));
 }
 
 /* Plan with its tensors; not committed. */
@@ -183,7 +183,7 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
     rank->x16 = calloc(rank->n_elems + 1, sizeof(*rank->x16));
     for (uint64_t i = 0; i < rank->n_elems; i++) {
         rank->x[i] = (float)normal_at(model->start_seed, i);
-        rank->x16[i] = bf16_of(rank->x[i]);
+        rank->x16[i] = half_of(model->dtype, rank->x[i]);
     }
     for (uint32_t t = 0; t < model->n_tensors && status == LNT_OK; t++) {
         char name[16];
@@ -194,7 +194,7 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
                                       .grad_dtype = model->dtype,
                                       .param_dtype = model->dtype,
                                       .param =
-                                          model->dtype == LNT_BF16 ? (void *)(rank->x16 + at) : (void *)(rank->x + at),
+                                          model->dtype == LNT_F32 ? (void *)(rank->x + at) : (void *)(rank->x16 + at),
                                       .group = model->group_of[t]};
         (void)snprintf(name, sizeof(name), "t%u", t);
         status = lnt_plan_add_tensor(rank->plan, &tensor, &number);

@@ -1,5 +1,5 @@
 /* What must not matter (bucket and segment bytes, progress thread, order of ready calls), what counts as what (missing
- * gradients, accumulation, bf16), and the freeze: dead coordinates, refusals, one node.
+ * gradients, accumulation, 16-bit types), and the freeze: dead coordinates, refusals, one node.
  */
 #include <math.h>
 
@@ -18,6 +18,7 @@ typedef struct trial {
     uint64_t dead_begin, dead_end; /* no gradient there */
     uint64_t hash;                 /* result */
     float *x;                      /* result, if not NULL */
+    lnt_dtype_t twin_of;           /* the 16-bit type whose values the f32 twin has */
     float late;                    /* gradient scale of the dead range after the freeze */
 } trial_t;
 
@@ -26,7 +27,7 @@ static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint32_
     float g = (float)normal_at(test_mix_pair(trial->seed + micro, step * 64u + rank), i);
 
     if (i >= trial->dead_begin && i < trial->dead_end) return g * (step >= 4 ? trial->late : 0);
-    return trial->model.dtype == LNT_BF16 ? float_of_bf16(bf16_of(g)) : g;
+    return float_as(trial->model.dtype, g);
 }
 
 static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *sum, float *part)
@@ -46,15 +47,15 @@ static void one_step(rank_t *rank, const trial_t *trial, uint32_t step, float *s
     }
     if (trial->micro_how == 1) memcpy(sum, part, rank->n_elems * sizeof(*sum));
     for (uint32_t t = 0; t < rank->model->n_tensors; at += rank->model->lengths[t++]) {
-        uint16_t *codes = (uint16_t *)(void *)(part + at); /* bf16 gradients, where asked for */
+        uint16_t *codes = (uint16_t *)(void *)(part + at); /* 16-bit gradients, where asked for */
         grads[t] = sum + at;
         if (trial->skip_how != 0 && t == trial->skip_tensor) {
             if (trial->skip_how == 2) memset(sum + at, 0, rank->model->lengths[t] * sizeof(*sum));
             if (trial->skip_how == 1) grads[t] = NULL;
         }
-        if (rank->model->dtype != LNT_BF16) continue;
+        if (rank->model->dtype == LNT_F32) continue;
         for (uint64_t i = 0; i < rank->model->lengths[t]; i++)
-            codes[i] = bf16_of(sum[at + i]);
+            codes[i] = half_of(rank->model->dtype, sum[at + i]);
         grads[t] = codes;
     }
     ranks_ok(lnt_optim_begin(rank->optim));
@@ -85,11 +86,11 @@ static void body(rank_t *rank)
             }
         }
     }
-    if (trial->model.dtype == LNT_BF16) {
+    if (trial->model.dtype != LNT_F32) {
         uint64_t at = 0;
         for (uint32_t t = 0; t < trial->model.n_tensors; t++) {
             for (uint64_t i = 0; i < trial->model.lengths[t]; i++, at++) {
-                ck_assert_uint_eq(rank->x16[at], bf16_of(lnt_plan_master(rank->plan, t)[i]));
+                ck_assert_uint_eq(rank->x16[at], half_of(trial->model.dtype, lnt_plan_master(rank->plan, t)[i]));
             }
         }
     }
@@ -169,27 +170,21 @@ START_TEST(accumulated_gradients_are_sums)
 }
 END_TEST
 
-static void cast_start(trial_t *trial)
-{
-    trial->model.dtype = LNT_BF16;
-    trial->model.options = "freeze_step=4,block=128";
-}
-
 /* The f32 twin starts from the same rounded values and gets the same rounded gradients: masters are then equal. */
-static void bf16_twin(rank_t *rank)
+static void half_twin(rank_t *rank)
 {
     trial_t *trial = rank->arg;
     float *sum;
 
     ranks_ok(rank_plan(rank, &trial->model));
     for (uint64_t i = 0; i < rank->n_elems; i++)
-        rank->x[i] = float_of_bf16(rank->x16[i]);
+        rank->x[i] = float_as(trial->twin_of, rank->x[i]);
     ranks_ok(rank_optim(rank));
     ranks_ok(lnt_plan_commit(rank->plan));
     sum = calloc(rank->n_elems, sizeof(*sum));
     for (uint32_t step = 0; step < STEPS; step++) {
         for (uint64_t i = 0; i < rank->n_elems; i++)
-            sum[i] = float_of_bf16(bf16_of(grad_at(trial, rank->rank, step, 0, i)));
+            sum[i] = float_as(trial->twin_of, grad_at(trial, rank->rank, step, 0, i));
         ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, sum)));
     }
     if (rank->rank == 0) memcpy(trial->x, rank->x, rank->n_elems * sizeof(*sum));
@@ -197,18 +192,19 @@ static void bf16_twin(rank_t *rank)
     rank_close(rank);
 }
 
-START_TEST(bf16_gradients_and_model_copies)
+START_TEST(half_gradients_and_model_copies)
 {
     trial_t trial = make_trial();
     uint64_t n = model_elems(&trial.model);
     float *masters = calloc(n, sizeof(float)), *expected = calloc(n, sizeof(float));
 
-    cast_start(&trial);
+    trial.twin_of = trial.model.dtype = _i % 2 ? LNT_F16 : LNT_BF16;
+    trial.model.options = "freeze_step=4,block=128";
     trial.x = masters;
-    (void)run(&worlds[_i], &trial);
+    (void)run(&worlds[_i / 2], &trial);
     trial.model.dtype = LNT_F32;
     trial.x = expected;
-    ranks_run(&worlds[_i], bf16_twin, &trial);
+    ranks_run(&worlds[_i / 2], half_twin, &trial);
     ck_assert_mem_eq(masters, expected, n * sizeof(float));
     free(masters);
     free(expected);
@@ -446,7 +442,7 @@ int main(void)
     tcase_add_loop_test(tcase, results_do_not_depend_on_sizes_order_or_threads, 0, N_WORLDS);
     tcase_add_loop_test(tcase, missing_gradients_are_zeros, 0, N_WORLDS);
     tcase_add_loop_test(tcase, accumulated_gradients_are_sums, 0, N_WORLDS);
-    tcase_add_loop_test(tcase, bf16_gradients_and_model_copies, 0, N_WORLDS);
+    tcase_add_loop_test(tcase, half_gradients_and_model_copies, 0, 2 * N_WORLDS);
     tcase_add_loop_test(tcase, dead_coordinates_stand_still, 0, N_WORLDS);
     tcase_add_loop_test(tcase, the_freeze_drops_the_residual_and_says_how_much, 0, N_WORLDS);
     tcase_add_test(tcase, one_node_sends_no_signs);

@@ -127,6 +127,8 @@ START_TEST(flat_worlds_keep_every_bit)
     run_attack(&(world_t){.n_ranks = 1}, "f32");
     run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "int8");
     run_attack(&(world_t){.n_ranks = 3, .nodes = {0, 1, 2}}, "bf16");
+    run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "int4_hadamard");
+    run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "f16_sr");
 }
 END_TEST
 

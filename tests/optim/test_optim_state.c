@@ -110,9 +110,9 @@ static void resumed(rank_t *rank)
 
 static resume_t draw_resume(const char *algorithm, char *options, size_t size)
 {
-    static const char *const codecs[] = {"f32", "bf16", "int8"};
+    static const char *const codecs[] = {"f32", "bf16", "int8", "int4", "int4_hadamard", "f16", "bf16_sr", "f16_sr"};
     resume_t resume = {.seed = test_random()};
-    const char *codec = codecs[test_random_below(3)];
+    const char *codec = codecs[test_random_below(sizeof(codecs) / sizeof(codecs[0]))];
 
     if (strcmp(algorithm, "onebit_adam") == 0) {
         (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s", FREEZE,

@@ -220,7 +220,7 @@ static void sync_body(rank_t *rank)
     float expected;
 
     model.start_seed = rank->rank + 1;
-    model.dtype = rank->arg != NULL ? LNT_BF16 : LNT_F32;
+    model.dtype = *(const lnt_dtype_t *)rank->arg;
     ranks_ok(rank_plan(rank, &model));
     ranks_ok(rank_optim(rank));
     ck_assert_int_eq(lnt_plan_check_params(rank->plan), LNT_ERR_MISMATCH);
@@ -229,7 +229,7 @@ static void sync_body(rank_t *rank)
     ranks_ok(lnt_plan_commit(rank->plan));
     expected = (float)normal_at(rank->world->n_ranks, 0);
     if (model.dtype == LNT_F32) ck_assert(rank->x[0] == expected);
-    if (model.dtype == LNT_BF16) ck_assert_uint_eq(rank->x16[0], bf16_of(expected));
+    if (model.dtype != LNT_F32) ck_assert_uint_eq(rank->x16[0], half_of(model.dtype, expected));
     if (rank->rank == 0) lnt_plan_master(rank->plan, 2)[5] += 1.0f;
     ck_assert_int_eq(lnt_plan_check_params(rank->plan), LNT_ERR_MISMATCH);
     ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "\"t2\""));
@@ -241,10 +241,9 @@ static void sync_body(rank_t *rank)
 START_TEST(parameters_are_synchronised_and_checked)
 {
     const world_t world = {.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true};
-    int bf16 = 1;
+    lnt_dtype_t dtype = (lnt_dtype_t)_i;
 
-    ranks_run(&world, sync_body, NULL);
-    ranks_run(&world, sync_body, &bf16);
+    ranks_run(&world, sync_body, &dtype);
 }
 END_TEST
 
@@ -351,7 +350,7 @@ static void memory_body(rank_t *rank)
 
     model.options = "block=64,codec=int8";
     model.accumulate = true;
-    model.dtype = LNT_BF16;
+    model.dtype = LNT_F16;
     ranks_ok(rank_plan(rank, &model));
     ranks_ok(rank_optim(rank));
     ranks_ok(lnt_plan_get_memory(rank->plan, &before));
@@ -543,7 +542,7 @@ int main(void)
     tcase_add_test(tcase, every_call_in_every_state);
     tcase_add_test(tcase, an_accepted_veto_always_reaches_everybody);
     tcase_add_test(tcase, the_first_difference_is_named_on_every_rank);
-    tcase_add_test(tcase, parameters_are_synchronised_and_checked);
+    tcase_add_loop_test(tcase, parameters_are_synchronised_and_checked, 0, LNT_DTYPE_COUNT);
     tcase_add_test(tcase, replicas_are_compared_on_request);
     tcase_add_test(tcase, other_hyper_parameters_are_a_mismatch);
     tcase_add_test(tcase, bytes_on_the_wire_are_as_predicted);

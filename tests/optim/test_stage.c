@@ -74,11 +74,12 @@ END_TEST
 
 static void packed_body(rank_t *rank)
 {
-    static const char *const names[] = {"f32", "bf16", "sign1", "int8"};
+    static const char *const names[] = {"f32",   "bf16", "f16",  "bf16_sr",      "f16_sr",
+                                        "sign1", "int8", "int4", "int4_hadamard"};
     model_t model = {.n_tensors = 2, .lengths = {100, 30}};
 
     ranks_ok(rank_plan(rank, &model));
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         lnt_program_params_t program = {.struct_size = sizeof(program),
                                         .name = names[i],
                                         .codec = {.struct_size = sizeof(program.codec), .name = names[i]},
@@ -86,7 +87,7 @@ static void packed_body(rank_t *rank)
                                         .stage = {.struct_size = sizeof(program.stage), .consume = consume_nothing}};
         uint32_t number;
 
-        ck_assert_int_eq(lnt_plan_add_program(rank->plan, &program, &number), i < 2 ? LNT_OK : LNT_ERR_UNSUPPORTED);
+        ck_assert_int_eq(lnt_plan_add_program(rank->plan, &program, &number), i < 5 ? LNT_OK : LNT_ERR_UNSUPPORTED);
     }
     ranks_ok(lnt_plan_destroy(rank->plan));
     free(rank->x);
