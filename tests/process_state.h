@@ -36,7 +36,7 @@ static inline uint32_t count_threads(void)
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
         comm = fopen(path, "r");
         if (comm == NULL) continue;
-        count += (fgets(name, sizeof(name), comm) != NULL && strcmp(name, "linnet\n") == 0);
+        count += (fgets(name, sizeof(name), comm) != NULL && strncmp(name, "linnet", 6) == 0);
         fclose(comm);
     }
     if (dir != NULL) closedir(dir);

@@ -19,7 +19,7 @@ typedef struct kill_plan {
     uint32_t victim, delay_us, bytes;
     const char *transports; /* NULL: what the library takes by itself */
     bool in_creation;       /* the clock starts when the bootstrap is through, else when the communicator stands */
-    uint32_t nodes;
+    uint32_t nodes, threads;
     lnt_switch_t thread;
 } kill_plan_t;
 
@@ -128,7 +128,8 @@ static int run_until_loss(rank_self_t *self, lnt_comm_t *comm)
 static int kill_body(rank_self_t *self)
 {
     const lnt_context_params_t params = {.struct_size = sizeof(params),
-                                         .progress_thread = ((const kill_plan_t *)self->arg)->thread};
+                                         .progress_thread = ((const kill_plan_t *)self->arg)->thread,
+                                         .threads = ((const kill_plan_t *)self->arg)->threads};
     const process_state_t before = process_state();
     lnt_context_t *context;
     lnt_comm_t *comm = NULL;
@@ -158,15 +159,17 @@ static void one_moment(bool in_creation, const char *transports)
                         .transports = transports,
                         .in_creation = in_creation,
                         .nodes = 1 + (uint32_t)test_random_below(3),
+                        .threads = 1 + (uint32_t)test_random_below(4),
                         .thread = (test_random_below(4) == 0) ? LNT_OFF : LNT_ON};
     int codes[RANKS_MAX];
 
     (void)fork_ranks(n_ranks, kill_body, &plan, DEADLINE_MS, codes);
     for (uint32_t r = 0; r < n_ranks; r++) {
         ck_assert_msg(codes[r] == (r == plan.victim ? KILLED : 0),
-                      "rank %u of %u: code %d; work %d, victim %u after %u us, %s, %u bytes, %u nodes, thread %d", r,
-                      n_ranks, codes[r], (int)plan.work, plan.victim, plan.delay_us,
-                      in_creation ? "in creation" : "running", plan.bytes, plan.nodes, (int)plan.thread);
+                      "rank %u of %u: code %d; work %d, victim %u after %u us, %s, %u bytes, %u nodes, thread %d, "
+                      "%u threads",
+                      r, n_ranks, codes[r], (int)plan.work, plan.victim, plan.delay_us,
+                      in_creation ? "in creation" : "running", plan.bytes, plan.nodes, (int)plan.thread, plan.threads);
     }
 }
 
@@ -203,6 +206,8 @@ int main(void)
     Suite *suite = suite_create("kill");
     TCase *tcase = tcase_create("kill");
 
+    setenv("LINNET_THREAD_MIN_BYTES", "4", 1); /* helpers are at it when the moment comes */
+    setenv("LINNET_SEGMENT_BYTES", "16k", 1);
     setenv("LINNET_LOG_FILE", "/dev/null", 1); /* every loss is logged as an error, and is what this test wants */
     tcase_set_timeout(tcase, 3600);
     tcase_add_test(tcase, kill_while_running);

@@ -1,4 +1,5 @@
-/* What must not matter: transports, threads or processes, progress threads, bucket and segment bytes. For every world
+/* What must not matter: transports, ranks as threads or processes, progress threads and their helpers, bucket and
+ * segment bytes. For every world
  * of 1 to 8 ranks and several maps of nodes the same 1-bit Adam run (warm-up in int8, freeze, signs) must leave the
  * same bits in parameters, moments and error feedback, step by step.
  *
@@ -21,13 +22,15 @@ typedef struct variant {
     const char *transport;
     bool processes;
     lnt_switch_t thread;
+    uint32_t threads;
     uint64_t bucket_bytes, segment_bytes;
 } variant_t;
 
 static const variant_t variants[] = {
-    {"loop", false, LNT_ON, 1 << 20, 1 << 20}, /* what the others are compared with */
-    {"loop", false, LNT_OFF, 512, 1},          {"loop", false, LNT_ON, 1300, 700}, {"shm", true, LNT_ON, 4096, 256},
-    {"shm", true, LNT_OFF, 1 << 20, 1100},     {"ucx", true, LNT_ON, 2000, 600},
+    {"loop", false, LNT_ON, 1, 1 << 20, 1 << 20}, /* what the others are compared with */
+    {"loop", false, LNT_OFF, 1, 512, 1},          {"loop", false, LNT_ON, 3, 1300, 700},
+    {"loop", false, LNT_OFF, 2, 3000, 300},       {"shm", true, LNT_ON, 2, 4096, 256},
+    {"shm", true, LNT_OFF, 5, 1 << 20, 1100},     {"ucx", true, LNT_ON, 3, 2000, 600},
 };
 enum { N_VARIANTS = sizeof(variants) / sizeof(variants[0]) };
 
@@ -61,7 +64,8 @@ typedef struct side {
 static int open_world(side_t *side)
 {
     const variant_t *variant = &side->trial->variant;
-    lnt_context_params_t context = {.struct_size = sizeof(context), .progress_thread = variant->thread};
+    lnt_context_params_t context = {
+        .struct_size = sizeof(context), .progress_thread = variant->thread, .threads = variant->threads};
     lnt_comm_params_t comm = {.struct_size = sizeof(comm),
                               .bootstrap = &side->self->bootstrap,
                               .timeout_ms = DEADLINE_MS,
@@ -256,6 +260,7 @@ int main(void)
     Suite *suite = suite_create("invariance");
     TCase *tcase = tcase_create("invariance");
 
+    setenv("LINNET_THREAD_MIN_BYTES", "4", 1); /* so that helpers take these small tensors */
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, the_same_run_gives_the_same_bits, 1, WORLD_MAX + 1);
     suite_add_tcase(suite, tcase);
