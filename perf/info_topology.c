@@ -48,6 +48,7 @@ static lnt_status_t print_topology(const lnt_comm_t *comm)
            info.node, info.n_nodes, info.local_rank, info.n_local, info.n_shards);
     printf("  host identity: %s\n", host);
     printf("  transports: %s inside the node, %s between nodes\n", info.intra_transport, info.inter_transport);
+    printf("  threads of this rank that code: %u\n", info.n_threads);
     if (info.emulate_gbps > 0) printf("  emulated link: %g Gbit/s out of every node\n", info.emulate_gbps);
     print_nodes(comm, &info);
     return LNT_OK;

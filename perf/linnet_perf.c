@@ -5,6 +5,7 @@
  * one rank of a world that was started from outside.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +65,7 @@ static const tool_option_t options[] = {
     LIMITED(0, "emulate-gbps", "X", LNT_CFG_F64, "0", emulate_gbps, 0, 1e6,
             "limit what a node sends to others; results say emulated"),
     OPTION(0, "transports", "LIST", LNT_CFG_STRING, "", transports, "transports allowed, e.g. shm,ucx"),
+    LIMITED(0, "threads", "N", LNT_CFG_U32, "0", threads, 0, 64, "threads of a rank that code; 0: LINNET_THREADS"),
     LIMITED('T', "timeout", "TIME", LNT_CFG_TIME_MS, "60s", timeout_ms, 50, 86400000,
             "a run without progress for this long fails"),
     LIMITED(0, "max-time", "TIME", LNT_CFG_TIME_MS, "5min", budget_ms, 1, 1e9,
@@ -195,6 +197,12 @@ static int run_tool(const perf_config_t *config)
     int code = check_lists(config);
 
     if (code != TOOL_OK) return code;
+    if (config->threads != 0) { /* before any rank makes its context */
+        char threads[16];
+
+        (void)snprintf(threads, sizeof(threads), "%u", config->threads);
+        (void)setenv("LINNET_THREADS", threads, 1);
+    }
     if (config->begin_bytes > config->end_bytes) {
         (void)fprintf(stderr, PERF_NAME ": --begin is above --end\n");
         return TOOL_USAGE;

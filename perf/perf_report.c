@@ -36,6 +36,7 @@ static void print_header(const perf_world_t *world)
     printf("# ranks %u, nodes %u (%s), %s; transports: %s inside a node, %s between nodes\n", world->info.n_ranks,
            world->info.n_nodes, map, node_map_algo(&world->map), world->info.intra_transport,
            world->info.inter_transport);
+    printf("# threads of a rank that code: %u; the caller sleeps meanwhile\n", world->info.n_threads);
     if (emulated(world)) {
         printf("# EMULATED link: what a node sends to others is limited to %g Gbit/s by the library\n",
                world->info.emulate_gbps);

@@ -24,7 +24,7 @@ typedef struct perf_config {
     bool check, residual, in_place;
     int dtype, redop; /* indices of words with aliases: see perf_dtype, perf_redop */
     char *ops, *codecs, *nodes, *node_map, *transports, *json;
-    uint32_t ranks, timeout_ms, budget_ms;
+    uint32_t ranks, threads, timeout_ms, budget_ms;
     uint64_t seed;
     double emulate_gbps;
 } perf_config_t;

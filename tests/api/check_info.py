@@ -26,6 +26,12 @@ def check_sections():
     assert "--plan" in run("--help")
 
 
+def check_threads():
+    assert "threads of this rank that code: 3" in run("-t", LINNET_THREADS="3")
+    assert "threads of this rank that code: 1" in run("-t", LINNET_PROGRESS_THREAD="off")
+    assert "LINNET_THREADS" in run("-t", code=1, LINNET_THREADS="65")
+
+
 def check_secret():
     text = run("-c", LINNET_SECRET="wotan7", LINNET_TIMEOUT="7s")
     assert "wotan7" not in text and "LINNET_SECRET=(set, not shown)" in text
@@ -94,7 +100,7 @@ def main():
     seed = int(os.environ.get("LNT_TEST_SEED", random.randrange(1 << 32)))
     print(f"seed: LNT_TEST_SEED={seed}")
     random.seed(seed)
-    for check in (check_sections, check_secret, check_full_disk, check_refusals, check_dry_run):
+    for check in (check_sections, check_threads, check_secret, check_full_disk, check_refusals, check_dry_run):
         check()
         print(check.__name__, "passed")
 

@@ -146,6 +146,8 @@ def check_variants():
     for dtype in ("bf16", "f16"):
         for row in measure("--op", "all", "-d", dtype, "-b", "100k", "-e", "100k", "--ranks", "3", "--emulate-gbps", "1"):
             assert row["wrong"] == 0 and row["dtype"] == dtype and row["emulated_gbps"] == 1, row
+    text = run("--codec", "sign1", "-b", "3m", "-e", "3m", "-n", "1", "-w", "0", "--threads", "3", env={"LINNET_THREADS": "2"})
+    assert "# threads of a rank that code: 3;" in text and "# Out of bounds values : 0 OK" in text, text
     text = run("-b", "4k", "-e", "4k", "--emulate-gbps", "2", "-n", "1", "-w", "0", "--codec", "sign1")
     assert "EMULATED" in text and text.count(" emulated\n") == 1 and "# Out of bounds values : 0 OK" in text, text
 
