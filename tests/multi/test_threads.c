@@ -75,10 +75,11 @@ typedef struct call {
 
 /* 4608: blocks that do not fit the stack share scratch. */
 static const call_t calls[] = {
-    {ALLREDUCE, "sign1", 128, MAX_COUNT, true}, {ALLREDUCE, "sign1", 4608, MAX_COUNT, true},
-    {ALLREDUCE, "int8", 64, 33333, true},       {ALLREDUCE, NULL, 0, 41000, false},
-    {REDUCE_SCATTER, "int8", 256, 9001, false}, {REDUCE_SCATTER, NULL, 0, 9001, false},
-    {ALLGATHER, "sign1", 192, 10001, false},    {BROADCAST, "bf16", 64, MAX_COUNT, false},
+    {ALLREDUCE, "sign1", 128, MAX_COUNT, true},     {ALLREDUCE, "sign1", 4608, MAX_COUNT, true},
+    {ALLREDUCE, "int4_hadamard", 128, 33333, true}, {ALLREDUCE, "f16_sr", 64, 33333, false},
+    {ALLREDUCE, "int8", 64, 33333, true},           {ALLREDUCE, NULL, 0, 41000, false},
+    {REDUCE_SCATTER, "int8", 256, 9001, false},     {REDUCE_SCATTER, NULL, 0, 9001, false},
+    {ALLGATHER, "sign1", 192, 10001, false},        {BROADCAST, "bf16", 64, MAX_COUNT, false},
 };
 enum { N_CALLS = sizeof(calls) / sizeof(calls[0]) };
 
