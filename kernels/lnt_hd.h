@@ -1,5 +1,5 @@
-/* The qualifier of functions that are compiled for the host and for CUDA devices. Nothing else. An ordinary compiler that
- * plays the device (tests/cuda_on_cpu) takes them as plain inline functions, C++ included. */
+/* The qualifier of functions that are compiled for the host and for CUDA devices. Nothing else. An ordinary compiler
+ * that plays the device (tests/cuda_on_cpu) takes them as plain inline functions, C++ included. */
 #ifndef LNT_HD_H
 #define LNT_HD_H
 

@@ -33,6 +33,7 @@ static void open_barrier()
     bool reverse = lnt_emu_order() == LNT_EMU_REVERSE;
 
     barrier->counts[barrier->phase & 1] = barrier->count;
+    barrier->voters[barrier->phase & 1] = barrier->arrived;
     barrier->phase++;
     barrier->arrived = 0;
     barrier->count = 0;
@@ -47,15 +48,17 @@ static bool all_arrived()
     return lnt_emu.barrier.arrived == lnt_emu.n_threads - lnt_emu.n_exited;
 }
 
-static int vote_result(lnt_emu_vote vote, int count)
+static int vote_result(lnt_emu_vote vote, unsigned phase)
 {
+    int count = lnt_emu.barrier.counts[phase];
+
     switch (vote) {
     case LNT_EMU_VOTE_COUNT:
         return count;
     case LNT_EMU_VOTE_OR:
         return count > 0;
     case LNT_EMU_VOTE_AND:
-        return (unsigned)count == lnt_emu.n_threads - lnt_emu.n_exited;
+        return (unsigned)count == lnt_emu.barrier.voters[phase];
     default:
         return 0;
     }
@@ -80,7 +83,7 @@ int lnt_emu_barrier(const lnt_emu_site &site, lnt_emu_vote vote, int predicate)
         lnt_emu_wait();
     }
     lnt_emu_acquire(&barrier->tokens[phase]);
-    return vote_result(vote, barrier->counts[phase]);
+    return vote_result(vote, phase);
 }
 
 void lnt_emu_barrier_exit(lnt_emu_thread *thread)

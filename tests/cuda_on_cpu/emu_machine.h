@@ -46,7 +46,8 @@ struct lnt_emu_barrier_state {
     unsigned arrived;
     lnt_emu_site site;
     int count;
-    int counts[2]; /* of finished rounds, by phase */
+    int counts[2];      /* of finished rounds, by phase */
+    unsigned voters[2]; /* who took part: some may have returned before others look at the result */
     unsigned phase;
     char tokens[2];
 };

@@ -52,21 +52,28 @@ static void run_current()
 
 static void fiber_main();
 
+static lnt_emu_fiber *new_fiber()
+{
+    lnt_emu_fiber *fiber = &fibers[n_fibers];
+
+    lnt_emu_fiber_create(fiber, n_fibers++, fiber_main);
+    return fiber;
+}
+
+/* By the host, before anybody runs: for TSan a fiber comes after whatever its creator did. */
+static void make_fibers_of_all()
+{
+    while (LNT_EMU_HAS_TSAN && n_fibers < lnt_emu.n_threads)
+        new_fiber();
+}
+
 static lnt_emu_fiber *fiber_for(const lnt_emu_thread *thread)
 {
     lnt_emu_fiber *fiber = lnt_emu.idle;
 
-    if (LNT_EMU_HAS_TSAN) {
-        for (; n_fibers <= thread->number; n_fibers++)
-            lnt_emu_fiber_create(&fibers[n_fibers], n_fibers, fiber_main);
-        return &fibers[thread->number];
-    }
-    if (fiber != nullptr) {
-        lnt_emu.idle = fiber->next_idle;
-        return fiber;
-    }
-    fiber = &fibers[n_fibers];
-    lnt_emu_fiber_create(fiber, n_fibers++, fiber_main);
+    if (LNT_EMU_HAS_TSAN) return &fibers[thread->number];
+    if (fiber == nullptr) return new_fiber();
+    lnt_emu.idle = fiber->next_idle;
     return fiber;
 }
 
@@ -143,6 +150,7 @@ void lnt_emu_threads_run()
 {
     lnt_emu_thread *first;
 
+    make_fibers_of_all();
     queue_all();
     first = next_thread();
     set_current(first);

@@ -76,3 +76,13 @@ function(linnet_emulated_kernels target)
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC linnet_emulation)
 endfunction()
+
+# linnet_emulated_test(NAME program label timeout): the program once for each order of threads. Order "random" is for programs
+# that draw a seed (emu_testing.h).
+function(linnet_emulated_test name program label timeout)
+  foreach(order forward reverse random)
+    add_test(NAME ${label}.${name}_${order} COMMAND ${program})
+    linnet_test_properties(${label}.${name}_${order} ${label} ${timeout})
+    set_tests_properties(${label}.${name}_${order} PROPERTIES ENVIRONMENT "${test_environment};LNT_EMU_ORDER=${order}")
+  endforeach()
+endfunction()

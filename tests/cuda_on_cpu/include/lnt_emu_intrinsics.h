@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lnt_emu_vector.h"
+
 template <typename To, typename From> static inline To lnt_emu_cast_bits(From from)
 {
     static_assert(sizeof(To) == sizeof(From), "a cast of bits keeps the size");
