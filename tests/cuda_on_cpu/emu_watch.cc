@@ -47,19 +47,20 @@ static bool watches(int signal_index)
     return !LNT_EMU_HAS_TSAN && !(LNT_EMU_HAS_ASAN && signal_index < CRASHES);
 }
 
-static void set_timer(long seconds)
+static void set_timer(double seconds)
 {
-    struct itimerval interval = {{seconds, 0}, {seconds, 0}};
+    struct timeval period = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    struct itimerval interval = {period, period};
 
     if (watches(CRASHES)) setitimer(ITIMER_VIRTUAL, &interval, nullptr);
 }
 
-static long seconds_allowed()
+static double seconds_allowed()
 {
     const char *text = getenv("LNT_EMU_SECONDS");
-    long seconds = text != nullptr ? strtol(text, nullptr, 10) : 0;
+    double seconds = text != nullptr ? strtod(text, nullptr) : 0.0;
 
-    return seconds > 0 ? seconds : (long)DEFAULT_SECONDS;
+    return seconds > 0.0 ? seconds : (double)DEFAULT_SECONDS;
 }
 
 /* On a stack of their own: the faulty one may be full. */
@@ -76,13 +77,13 @@ void lnt_emu_watch_begin()
         action.sa_sigaction = i < CRASHES ? explain_crash : look_for_progress;
         if (watches(i)) sigaction(signals[i], &action, &before[i]);
     }
-    block_seen = UINT64_MAX;
+    block_seen = lnt_emu.blocks_run;
     set_timer(seconds_allowed());
 }
 
 void lnt_emu_watch_end()
 {
-    set_timer(0);
+    set_timer(0.0);
     for (int i = 0; i < N_SIGNALS; i++)
         if (watches(i)) sigaction(signals[i], &before[i], nullptr);
     if (!LNT_EMU_HAS_ASAN && !LNT_EMU_HAS_TSAN) sigaltstack(&stack_before, nullptr);

@@ -107,9 +107,10 @@ lnt_status_t right_histogram(const uint8_t *bytes, size_t n, unsigned *counts, v
     return lnt_cuda_launch_status();
 }
 
+/* The first look is atomic as well: a plain read beside somebody's exchange is a race. */
 LNT_DEVICE void add_by_exchange(unsigned *sum, unsigned value)
 {
-    unsigned seen = *(volatile unsigned *)sum, before;
+    unsigned seen = atomicOr(sum, 0u), before;
 
     do {
         before = seen;

@@ -86,7 +86,7 @@ static const fault_t faults[] = {
     EVERYWHERE(big_block, ABORTS, "@big_block", {"kernel one", "(33,32,1) threads"}, NULL),
     EVERYWHERE(empty_grid, ABORTS, "@empty_grid", {"kernel one", "(0,1,1) blocks"}, NULL),
     EVERYWHERE(much_shared, ABORTS, "@much_shared", {"kernel one", "65536 bytes"}, NULL),
-    ROW(endless, ABORTS, ABORTS, UNSEEN, NULL, {"kernel endless", "thread (3,0,0)", "endless"}, "LNT_EMU_SECONDS=1"),
+    ROW(endless, ABORTS, ABORTS, UNSEEN, NULL, {"kernel endless", "thread (3,0,0)", "endless"}, "LNT_EMU_SECONDS=0.3"),
     ROW(deep_stack, CRASHES, UNSEEN, UNSEEN, NULL, {"kernel deep_stack", "stack overflow"}, NULL),
     EVERYWHERE(trap, ABORTS, NULL, {"kernel trap", "thread (9,0,0)"}, NULL),
     EVERYWHERE(nested_launch, ABORTS, "@nested_launch", {"kernel nested_launch", "inside a kernel"}, NULL),
