@@ -32,6 +32,7 @@ typedef struct codec_world {
     team_t team;
     uint64_t seed;
     uint64_t n_wrong, n_rows;        /* lanes */
+    uint64_t n_left_out;             /* cases that no implementation asked for has code for */
     uint64_t n_samples, n_disturbed; /* disturbed: another process had a core whenever they were taken */
 } codec_world_t;
 
@@ -70,6 +71,9 @@ typedef void (*codec_run_fn_t)(const codec_case_t *test, const codec_lane_t *lan
 
 /* ---- operations: codec_perf_ops.c ---- */
 
+#define CODEC_FACTOR 0.25f  /* what sums are multiplied by */
+#define CODEC_CHANCE_SEED 1 /* for codecs that round by chance */
+
 typedef struct codec_op {
     const char *name, *doc;
     const char *rule; /* of an update rule, which stands where codecs have their name; NULL: an operation of codecs */
@@ -88,6 +92,9 @@ bool codec_op_has_dtype(const codec_op_t *op);               /* works on any ele
 /* ---- cases and lanes ---- */
 
 enum { CODEC_RUNS_MAX = 64 };
+enum {
+    CODEC_YARD_APART = 208
+}; /* elements between the halves of the second arena, so that they differ in their page */
 enum { CODEC_LANES_MAX = 10, LANE_ADD = 0, LANE_COPY = 1, LANE_REF = 2 };
 
 struct codec_lane {
@@ -164,6 +171,7 @@ typedef struct codec_space {
     lnt_status_t (*put)(codec_case_t *test);  /* the arrays of the case go to where lanes see them */
     lnt_status_t (*get)(codec_case_t *test);  /* what the operation wrote comes back */
     lnt_status_t (*time)(codec_case_t *test, const codec_lane_t *lane, uint64_t repeats, double *seconds_p);
+    bool (*disturbed)(const codec_case_t *test); /* the last time is worthless: somebody else had the core */
 } codec_space_t;
 
 extern const codec_space_t codec_space_host; /* codec_perf_host.c */

@@ -85,6 +85,11 @@ static lnt_status_t host_time(codec_case_t *test, const codec_lane_t *lane, uint
     return LNT_OK;
 }
 
+static bool host_disturbed(const codec_case_t *test)
+{
+    return team_disturbed(&test->world->team);
+}
+
 /* Arrays are where the host sees them. */
 static lnt_status_t nothing(codec_case_t *test)
 {
@@ -114,4 +119,5 @@ const codec_space_t codec_space_host = {.name = "host",
                                         .close = host_close,
                                         .put = nothing,
                                         .get = nothing,
-                                        .time = host_time};
+                                        .time = host_time,
+                                        .disturbed = host_disturbed};

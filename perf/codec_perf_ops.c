@@ -9,9 +9,6 @@
 #include "../src/coll/exchange_internal.h"
 #include "codec_perf.h"
 
-static const float FACTOR = 0.25f;     /* what a mean multiplies by */
-static const uint64_t CHANCE_SEED = 1; /* for codecs that round by chance */
-
 static const lnt_adam_consts_t adam_consts = {
     .b1 = 0.9f, .o1 = 0.1f, .b2 = 0.999f, .o2 = 0.001f, .i1 = 1.1f, .i2 = 1.2f, .lr = 1e-3f, .eps = 1e-8f, .w = 1e-5f};
 
@@ -40,7 +37,7 @@ static lnt_encode_in_t input_of(const codec_case_t *test, const codec_part_t *pa
     return (lnt_encode_in_t){.values = codec_at(test, ARRAY_INPUT, part->first),
                              .dtype = test->dtype,
                              .n = part->n,
-                             .seed = CHANCE_SEED,
+                             .seed = CODEC_CHANCE_SEED,
                              .index = part->first};
 }
 
@@ -100,7 +97,7 @@ static void momentum_piece(const codec_case_t *test, const codec_lane_t *lane, c
     lnt_encode_out_t out = output_of(test, piece);
     float *values = values_of(test, piece);
 
-    out.poisoned = !lnt_arrays()->widen_scaled[test->dtype](in.values, piece->n, FACTOR, values);
+    out.poisoned = !lnt_arrays()->widen_scaled[test->dtype](in.values, piece->n, CODEC_FACTOR, values);
     lnt_updates()->momentum(&adam_consts, floats_at(test, ARRAY_M, piece->first), piece->n, values);
     in.values = values;
     in.dtype = LNT_F32;
@@ -147,12 +144,12 @@ static void server_piece(const codec_case_t *test, const codec_lane_t *lane, con
     lnt_encode_out_t out = output_of(test, piece);
     float *values = values_of(test, piece);
     lnt_encode_in_t in = {
-        .values = values, .dtype = LNT_F32, .n = piece->n, .seed = CHANCE_SEED, .index = piece->first};
+        .values = values, .dtype = LNT_F32, .n = piece->n, .seed = CODEC_CHANCE_SEED, .index = piece->first};
 
     for (uint32_t r = 0; r < test->n_runs; r++)
         runs[r] = coded_run(test, piece->first, r);
     lane->ops.decode_sum(&test->cfg, runs, test->n_runs, piece->n, NULL, false, values);
-    (void)lnt_arrays()->scale(values, piece->n, FACTOR); /* coding checks */
+    (void)lnt_arrays()->scale(values, piece->n, CODEC_FACTOR); /* coding checks */
     out.error_out = floats_at(test, ARRAY_ERROR, piece->first);
     in.error_in = out.error_out;
     lane->ops.encode(&test->cfg, &in, &out);

@@ -206,6 +206,9 @@ lnt_status_t codec_report_close(const codec_world_t *world)
     printf("%s# core to core %.0f ns after; %llu of %llu samples disturbed by other processes\n",
            world->config->markdown ? "\n" : "", machine_core_to_core_ns(), (unsigned long long)world->n_disturbed,
            (unsigned long long)world->n_samples);
+    if (world->n_left_out > 0)
+        printf("# %llu cases left out: what was asked for has no code of its own for them\n",
+               (unsigned long long)world->n_left_out);
     printf("# %llu rows; bytes that differ from the reference's: %llu lanes %s\n", (unsigned long long)world->n_rows,
            (unsigned long long)world->n_wrong, world->n_wrong == 0 ? "OK" : "FAILED");
     return close_json(world);

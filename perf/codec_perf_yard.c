@@ -6,11 +6,10 @@
 #include "codec_perf.h"
 
 enum { UNIT = 1024, ADD_BYTES = 12, COPY_BYTES = 8 }; /* counted per element: two read and one written; one and one */
-enum { APART = 208 }; /* elements between the halves, so that they differ in their page */
 
 static float *half(const codec_case_t *test, const codec_lane_t *lane, uint32_t which)
 {
-    return (float *)(void *)test->yard + which * (lane->n + APART);
+    return (float *)(void *)test->yard + which * (lane->n + CODEC_YARD_APART);
 }
 
 /* A loop over vectors of _bytes bytes, compiled for one instruction set. */

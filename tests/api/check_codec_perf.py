@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""linnet-codec-perf on small sizes: check_codec_perf.py LINNET_CODEC_PERF SCRIPTS WORK_DIR; SCRIPTS: folder of compare.py and plot_codec. Which cases run, what their rows say, bytes by
-formulas written out here, fractions from the row's own rates, what is refused and with which exit code. No times."""
+"""linnet-codec-perf on small sizes: check_codec_perf.py LINNET_CODEC_PERF SCRIPTS WORK_DIR [device]. SCRIPTS has compare.py and plot_codec.
+Which cases run, what their rows say, bytes by formulas written out here, fractions from the row's own rates, what is refused and with
+which exit code. No times. With `device`: -D cuda alone, of a build that plays device kernels on the host."""
 import json
 import os
 import pathlib
@@ -75,7 +76,7 @@ def check_row(row):
     assert near(row["ns_per_elem"], seconds / n * 1e9), row
     assert near(row["frac_triad"], row["counted_bytes"] / seconds / 1e9 / row["add_gbs"]), row
     assert near(row["frac_memcpy"], row["counted_bytes"] / seconds / 1e9 / row["memcpy_gbs"]), row
-    assert row["device"] == "host" and row["cpu"] and row["spread"] == 0, row
+    assert (row["device"] == "host") == (row["impl"] != "cuda") and row["cpu"] and row["spread"] == 0, row
     assert row["scale_rule"] == ("none" if row["codec"] != "sign1" else row["scale_rule"]), row
 
 
@@ -206,10 +207,23 @@ def check_absent():
         assert f"this machine cannot run {name}" in run("--impl", name, code=77)
 
 
+def check_device():
+    """Every codec and operation that has a launcher, each compared with the reference before it is timed."""
+    codecs = known_codecs()
+    rows, text = measure("-D", "cuda", "--codec", "all", "-d", "all", "-b", str(random.randrange(1, 9)), "-e", "20k", "-f", "4999")
+    found = {(r["codec"], r["op"], r["dtype"]) for r in rows}
+    launched = {case for case in expected_cases(codecs) if case[0] in CODECS and case[1] != "momentum_ef"}
+    assert found >= launched and found <= set(expected_cases(codecs)), found ^ launched
+    assert {r["impl"] for r in rows} == {"cuda"} and "# device " in text, text
+
+
 def main():
     seed = int(os.environ.get("LNT_TEST_SEED", random.randrange(1 << 32)))
     print(f"seed: LNT_TEST_SEED={seed}")
     random.seed(seed)
+    if sys.argv[4:] == ["device"]:
+        check_device()
+        return
     for check in (check_everything, check_numbers, check_markdown, check_bars, check_full_disk, check_refusals, check_compare,
                   check_plot, check_absent):
         check()
