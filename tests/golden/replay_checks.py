@@ -44,7 +44,7 @@ def draw_cases(out, seed):
     from make_vectors import MAPS, exchange_case
     rng = random.Random(seed)
     for i in range(N_FRESH):
-        codec = ("sign1", "int8", "f32")[i % 3]
+        codec = ("sign1", "int8", "int4", "f32")[i % 4]
         block = rng.choice([64, 128, 256, 1024])
         exchange_case(out, "fresh_%s_%02d" % (codec, i), rng.randrange(1 << 30), rng.choice(MAPS), codec, rng.choice([300, 1000, 3000]), block, 6)
 

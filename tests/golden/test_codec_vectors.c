@@ -80,7 +80,7 @@ START_TEST(stored_vectors_hold)
     }
     free(line);
     fclose(file);
-    ck_assert_uint_ge(n_vectors, 80);
+    ck_assert_uint_ge(n_vectors, 189);
 }
 END_TEST
 
