@@ -122,6 +122,7 @@ START_TEST(no_codec_is_no_crash)
     ck_assert_uint_eq(lnt_codec_block(NULL), 0);
     ck_assert(lnt_codec_encoded_size(NULL, 5) == UINT64_MAX);
     ck_assert_int_eq(lnt_codec_encode(NULL, "", LNT_F32, 0, NULL, NULL, NULL), LNT_ERR_INVALID_ARG);
+    ck_assert_int_eq(lnt_codec_encode_seeded(NULL, "", LNT_F32, 0, 1, 2, NULL, NULL, NULL), LNT_ERR_INVALID_ARG);
     lnt_codec_destroy(NULL);
 }
 END_TEST
@@ -170,13 +171,13 @@ START_TEST(encode_refuses_and_reports)
 }
 END_TEST
 
-/* sign1 and int8, two blocks; each bad scale in each block leaves the output alone. */
+/* Codecs with scales, two blocks; each bad scale in each block leaves the output alone. */
 START_TEST(decode_refuses_bad_scales_and_sizes)
 {
     const float bad[] = {-1.0f, -0.0f, NAN, -NAN, INFINITY, -INFINITY};
     float input[65], output[65], before[65];
     uint8_t wire[128];
-    lnt_codec_t *codec = create(_i ? "int8" : "sign1", 64);
+    lnt_codec_t *codec = create((const char *[]){"sign1", "int8", "int4", "int4_hadamard"}[_i], 64);
     uint64_t bytes = lnt_codec_encoded_size(codec, 65);
     data_fill(DATA_NORMAL, input, 65);
     data_fill(DATA_NORMAL, output, 65);
@@ -225,7 +226,7 @@ int main(void)
     tcase_add_test(all, no_codec_is_no_crash);
     tcase_add_test(all, encoded_sizes);
     tcase_add_test(all, encode_refuses_and_reports);
-    tcase_add_loop_test(all, decode_refuses_bad_scales_and_sizes, 0, 2);
+    tcase_add_loop_test(all, decode_refuses_bad_scales_and_sizes, 0, 4);
     tcase_add_test(all, any_bytes_are_data_without_scales);
     suite_add_tcase(suite, all);
     return run_suite(suite);

@@ -1,5 +1,5 @@
-/* What the formulas promise about values: norms and errors of sign1, the half step of int8, the rounding of bf16, and
- * that error feedback loses nothing. Bounds are derived beside each check.
+/* What the formulas promise about values: norms and errors of sign1, the half step of int8 and int4, the rounding of
+ * bf16 and f16, and that error feedback loses nothing. Bounds are derived beside each check.
  */
 #include "../../kernels/reduce_tree.h"
 #include "codec_oracle.h"
@@ -81,77 +81,115 @@ START_TEST(sign1_identities)
 }
 END_TEST
 
-/* Half a step, plus one rounding each of the scale, the quotient and the product (at most 127 scales). */
-START_TEST(int8_half_step)
+/* Codes of int8 and int4, of which there are top on either side. */
+typedef struct ints {
+    const char *name;
+    uint32_t block;
+    int top;
+} ints_t;
+
+static const ints_t ints[] = {{"int8", 256, 127}, {"int4", 128, 7}};
+
+static int code_at(const ints_t *kind, size_t i)
+{
+    if (kind->top == 127) return (int8_t)coded.codes[i];
+    int nibble = coded.codes[i / 2] >> (i % 2 * 4) & 15;
+    return nibble < 8 ? nibble : nibble - 16;
+}
+
+static float scale_at(uint32_t block, size_t i)
+{
+    float scale;
+    memcpy(&scale, coded.scales + 4 * (i / block), 4);
+    return scale;
+}
+
+/* Half a step, plus one rounding each of the scale, the quotient and the product (at most `top` scales). */
+START_TEST(ints_half_step)
 {
     const data_kind_t kinds[] = {DATA_NORMAL, DATA_PLUS_MINUS_MAX, DATA_TIES, DATA_HUGE, DATA_TINY, DATA_SPARSE};
-    data_fill(kinds[_i], input, N);
-    encode_decode("int8", 256, LNT_SCALE_L2, zero);
+    const ints_t *kind = &ints[_i % 2];
+    data_fill(kinds[_i / 2], input, N);
+    encode_decode(kind->name, kind->block, LNT_SCALE_L2, zero);
     ck_assert(!coded.poisoned);
     for (size_t i = 0; i < N; i++) {
-        float scale;
-        memcpy(&scale, coded.scales + 4 * (i / 256), 4);
-        double step = (double)scale;
-        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]), step * (0.5 + 127 * 4 * eps32));
-        ck_assert_int_ne((int8_t)coded.codes[i], -128);
+        double step = (double)scale_at(kind->block, i);
+        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]), step * (0.5 + kind->top * 4 * eps32));
+        ck_assert_int_le(abs(code_at(kind, i)), kind->top);
     }
 }
 END_TEST
 
-START_TEST(int8_reaches_both_ends)
+START_TEST(ints_reach_both_ends)
 {
+    const ints_t *kind = &ints[_i];
     data_fill(DATA_NORMAL, input, N);
     input[10] = 100.0f;
-    input[300] = -100.0f;
-    encode_decode("int8", 256, LNT_SCALE_L2, zero);
-    ck_assert_int_eq((int8_t)coded.codes[10], 127);
-    ck_assert_int_eq((int8_t)coded.codes[300], -127);
+    input[301] = -100.0f;
+    encode_decode(kind->name, kind->block, LNT_SCALE_L2, zero);
+    ck_assert_int_eq(code_at(kind, 10), kind->top);
+    ck_assert_int_eq(code_at(kind, 301), -kind->top);
 }
 END_TEST
 
-/* FLT_MAX / 127 rounds so that 127 times it may overflow: either the block is poisoned, or all values are finite. */
-START_TEST(int8_at_the_top_of_f32)
+/* FLT_MAX / top rounds so that top times it may overflow: either the block is poisoned, or all values are finite. */
+START_TEST(ints_at_the_top_of_f32)
 {
+    const ints_t *kind = &ints[_i];
+    const float n = (float)kind->top;
     uint32_t bits = 0x7f7fffffu;
     for (int i = 0; i < 300; i++, bits--) {
         float top;
         memcpy(&top, &bits, 4);
         data_fill(DATA_NORMAL, input, N);
         input[5] = top;
-        encode_decode("int8", 256, LNT_SCALE_L2, zero);
-        ck_assert_int_eq(coded.poisoned, !isfinite(top / 127.0f * 127.0f));
+        encode_decode(kind->name, kind->block, LNT_SCALE_L2, zero);
+        ck_assert_int_eq(coded.poisoned, !isfinite(top / n * n));
+        bool finite = true;
         for (size_t k = 0; k < N; k++)
-            ck_assert(isfinite(coded.decoded[k]));
+            finite = finite && isfinite(coded.decoded[k]);
+        ck_assert(finite);
     }
 }
 END_TEST
 
-/* bf16 keeps 8 significant bits: relative error 2^-8 at most over the normal range, 1e30 and 1e-30 alike. */
-START_TEST(bf16_round_trip)
+/* bf16 keeps 8 significant bits: relative error 2^-8 at most over the normal range, 1e30 and 1e-30 alike. f16 keeps 11,
+ * half of 2^-24 below 2^-14. */
+START_TEST(halves_round_trip)
 {
-    const data_kind_t kinds[] = {DATA_NORMAL, DATA_HUGE, DATA_TINY};
-    data_fill(kinds[_i], input, N);
-    encode_decode("bf16", 0, LNT_SCALE_L2, zero);
+    const struct {
+        const char *name;
+        data_kind_t data;
+        double factor, relative, least;
+    } cases[] = {{"bf16", DATA_NORMAL, 1, 0x1p-8, 0},         {"bf16", DATA_HUGE, 1, 0x1p-8, 0},
+                 {"bf16", DATA_TINY, 1, 0x1p-8, 0},           {"f16", DATA_NORMAL, 1, 0x1p-11, 0x1p-25},
+                 {"f16", DATA_NORMAL, 1e4, 0x1p-11, 0x1p-25}, {"f16", DATA_NORMAL, 1e-6, 0x1p-11, 0x1p-25}};
+    data_fill(cases[_i].data, input, N);
+    for (size_t i = 0; i < N; i++)
+        input[i] *= (float)cases[_i].factor;
+    encode_decode(cases[_i].name, 0, LNT_SCALE_L2, zero);
     ck_assert(!coded.poisoned);
     for (size_t i = 0; i < N; i++)
-        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]), fabs((double)input[i]) * 0x1p-8);
+        ck_assert_double_le(fabs((double)input[i] - (double)coded.decoded[i]),
+                            fmax(fabs((double)input[i]) * cases[_i].relative, cases[_i].least));
     memcpy(input, coded.decoded, sizeof(input));
-    encode_decode("bf16", 0, LNT_SCALE_L2, zero);
+    encode_decode(cases[_i].name, 0, LNT_SCALE_L2, NULL); /* -0 + 0 would be another number */
     ck_assert_mem_eq(input, coded.decoded, sizeof(input));
 }
 END_TEST
 
 /* Values without a scale are handed on as they are, reported or not. */
-START_TEST(bf16_overflow_is_reported_and_passed_on)
+START_TEST(overflow_is_reported_and_passed_on)
 {
+    const char *name = _i ? "f16" : "bf16";
     data_fill(DATA_NORMAL, input, N);
-    encode_decode("bf16", 1024, LNT_SCALE_L2, zero);
+    encode_decode(name, 1024, LNT_SCALE_L2, zero);
     ck_assert(!coded.poisoned);
     for (size_t i = 0; i < N; i++)
         input[i] = coded.decoded[i];
-    input[1030] = -FLT_MAX;
+    input[1030] = _i ? -65520.0f : -FLT_MAX;
     memcpy(&input[1031], &(uint32_t){0x7f800001u}, sizeof(float)); /* a NaN whose upper half alone would be Inf */
-    encode_decode("bf16", 1024, LNT_SCALE_L2, zero);
+    encode_decode(name, 1024, LNT_SCALE_L2, zero);
     ck_assert(coded.poisoned);
     ck_assert(isinf(coded.decoded[1030]) && coded.decoded[1030] < 0);
     ck_assert(isnan(coded.decoded[1031]));
@@ -164,7 +202,7 @@ END_TEST
  * 2^-24 of the operands, whose magnitude is at most `top`. */
 START_TEST(error_feedback_telescopes)
 {
-    const char *names[] = {"bf16", "sign1", "int8"};
+    const char *names[] = {"bf16", "sign1", "int8", "int4", "int4_hadamard", "f16"};
     static double sum_in[N], sum_out[N];
     enum { STEPS = 100 };
     double top = 0;
@@ -191,12 +229,12 @@ int main(void)
     TCase *all = tcase_create("all");
     tcase_add_test(all, tree_follows_its_definition);
     tcase_add_loop_test(all, sign1_identities, 0, 6);
-    tcase_add_loop_test(all, int8_half_step, 0, 6);
-    tcase_add_test(all, int8_reaches_both_ends);
-    tcase_add_test(all, int8_at_the_top_of_f32);
-    tcase_add_loop_test(all, bf16_round_trip, 0, 3);
-    tcase_add_test(all, bf16_overflow_is_reported_and_passed_on);
-    tcase_add_loop_test(all, error_feedback_telescopes, 0, 3);
+    tcase_add_loop_test(all, ints_half_step, 0, 12);
+    tcase_add_loop_test(all, ints_reach_both_ends, 0, 2);
+    tcase_add_loop_test(all, ints_at_the_top_of_f32, 0, 2);
+    tcase_add_loop_test(all, halves_round_trip, 0, 6);
+    tcase_add_loop_test(all, overflow_is_reported_and_passed_on, 0, 2);
+    tcase_add_loop_test(all, error_feedback_telescopes, 0, 6);
     suite_add_tcase(suite, all);
     return run_suite(suite);
 }
