@@ -7,6 +7,8 @@
 #include "emu_report.h"
 #include "emu_sanitizer.h"
 
+static __thread bool launching; /* on this OS thread; others may well launch meanwhile, and wait */
+
 static void begin_thread(lnt_emu_thread *thread, unsigned number, const dim3 &block)
 {
     thread->state = LNT_EMU_READY;
@@ -88,14 +90,16 @@ static void end_launch()
 
 void lnt_emu_run(const lnt_emu_launch &launch, void (*body)(void *argument), void *argument)
 {
-    if (lnt_emu.current != nullptr) lnt_emu_fail(&launch.site, "a launch inside a kernel");
+    if (launching) lnt_emu_fail(&launch.site, "a launch inside a kernel");
     lnt_emu_lock();
+    launching = true;
     lnt_emu_check_launch(&launch);
     if (!lnt_emu_take_failure()) {
         begin_launch(&launch, body, argument);
         run_blocks(&launch);
         end_launch();
     }
+    launching = false;
     lnt_emu_unlock();
 }
 

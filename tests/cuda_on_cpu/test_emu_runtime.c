@@ -1,7 +1,7 @@
 /* The runtime that the layer plays: memory, copies, errors, properties, events, and what a launcher does with a failed
  * launch.
  */
-#include <stdbool.h>
+#include <pthread.h>
 
 #include "emu_testing.h"
 #include "right_kernels.h"
@@ -138,6 +138,46 @@ START_TEST(streams_and_events)
 }
 END_TEST
 
+enum { LAUNCHERS = 4, LAUNCHES = 20, ELEMENTS = 1000 };
+
+/* Adds ones to its own buffer, again and again. */
+static void *launch_often(void *sum_p)
+{
+    float ones[ELEMENTS], sums[ELEMENTS], *sum = sum_p;
+    void *device_ones = NULL, *device_sums = NULL;
+
+    for (int i = 0; i < ELEMENTS; i++)
+        ones[i] = 1.0f;
+    cudaMalloc(&device_ones, sizeof(ones));
+    cudaMalloc(&device_sums, sizeof(sums));
+    cudaMemcpy(device_ones, ones, sizeof(ones), cudaMemcpyHostToDevice);
+    cudaMemset(device_sums, 0, sizeof(sums));
+    for (int i = 0; i < LAUNCHES; i++)
+        *sum += (float)right_add(device_sums, device_ones, ELEMENTS, NULL);
+    cudaMemcpy(sums, device_sums, sizeof(sums), cudaMemcpyDeviceToHost);
+    for (int i = 0; i < ELEMENTS; i++)
+        *sum += sums[i];
+    cudaFree(device_ones);
+    cudaFree(device_sums);
+    return NULL;
+}
+
+/* Ranks may be threads: launches of several take turns. */
+START_TEST(threads_that_launch)
+{
+    pthread_t threads[LAUNCHERS];
+    float sums[LAUNCHERS] = {0};
+
+    for (size_t i = 0; i < LAUNCHERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, launch_often, &sums[i]), 0);
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        ck_assert(sums[i] == (float)(LAUNCHES * ELEMENTS));
+    }
+    ck_assert_uint_eq(lnt_emu_live_allocations(), 0);
+}
+END_TEST
+
 static Suite *emu_runtime_suite(void)
 {
     Suite *suite = suite_create("emu_runtime");
@@ -150,6 +190,7 @@ static Suite *emu_runtime_suite(void)
     tcase_add_test(tcase, failed_launches_become_a_status);
     tcase_add_test(tcase, properties_agree);
     tcase_add_test(tcase, streams_and_events);
+    tcase_add_test(tcase, threads_that_launch);
     suite_add_tcase(suite, tcase);
     return suite;
 }
