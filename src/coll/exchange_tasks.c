@@ -28,7 +28,7 @@ typedef struct coder {
 } coder_t;
 
 enum { SERVER = 0, FIRST_NODE = 1 }; /* who codes */
-enum { RUNS_MAX = 16 };              /* decoded in one call */
+enum { RUNS_MAX = 8 };               /* decoded in one call */
 
 static uint64_t seed_of(const lnt_exchange_t *exchange, uint64_t who)
 {
