@@ -26,6 +26,8 @@ static const recipe_t recipes[] = {
     {"adamw", "codec=int4,block=128,clip=3", LNT_BF16, true},
     {"adam", "codec=int4_hadamard,block=1024", LNT_F16, false},
     {"adamw", "codec=bf16", LNT_F16, true},
+    {"adam", "codec=bf16_sr", LNT_F32, false},
+    {"adamw", "codec=f16_sr", LNT_BF16, false},
     {"onebit_adam", "freeze_step=3,block=128,warmup_codec=int8,clip=3", LNT_F32, false},
     {"onebit_adam", "freeze_step=3,warmup_codec=int4,scale_rule=l1", LNT_BF16, true},
     {"onebit_adam", "freeze_step=3,block=576,compression=off", LNT_F32, false},
