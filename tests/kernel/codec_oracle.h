@@ -32,16 +32,24 @@ static inline double oracle_group(const double *lane, int l, int groups)
     return oracle_group(lane, l, 2 * groups) + oracle_group(lane, l + groups, 2 * groups);
 }
 
-static inline float oracle_sign_scale(const oracle_block_t *b, lnt_scale_rule_t rule)
+/* The lanes of the tree, and how many elements live. */
+static inline uint64_t oracle_lanes(const oracle_block_t *b, lnt_scale_rule_t rule, double *lane)
 {
-    double lane[128] = {0};
     uint64_t count = 0;
+    memset(lane, 0, 128 * sizeof(*lane));
     for (uint64_t i = 0; i < b->n; i++) {
         if (!oracle_live(b, i)) continue;
         double v = (double)b->a[i];
         lane[i % 128] += rule == LNT_SCALE_L1 ? fabs(v) : v * v;
         count++;
     }
+    return count;
+}
+
+static inline float oracle_sign_scale(const oracle_block_t *b, lnt_scale_rule_t rule)
+{
+    double lane[128];
+    uint64_t count = oracle_lanes(b, rule, lane);
     if (!count) return 0.0f;
     double mean = oracle_group(lane, 0, 1) / (double)count;
     return rule == LNT_SCALE_L1 ? (float)mean : (float)sqrt(mean);

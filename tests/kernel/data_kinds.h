@@ -38,6 +38,7 @@ typedef enum data_kind {
     DATA_BF16_OVERFLOW,
     DATA_F16_OVERFLOW,
     DATA_ANY_FINITE,
+    DATA_SUM_BORDER, /* normal here; matrix_case.h moves sums to a border */
     DATA_COUNT
 } data_kind_t;
 
@@ -221,6 +222,7 @@ static const data_row_t data_rows[DATA_COUNT] = {
     [DATA_BF16_OVERFLOW] = {"one at the overflow of bf16", data_bf16_overflow},
     [DATA_F16_OVERFLOW] = {"one at the overflow of f16", data_f16_overflow},
     [DATA_ANY_FINITE] = {"any finite bits", data_any_finite},
+    [DATA_SUM_BORDER] = {"sums at a border of rounding", data_normal},
 };
 
 /* A step between codes: mostly in the middle of the range, sometimes a power of two (so that middles are exact), and

@@ -113,11 +113,46 @@ static inline float put_value(lnt_dtype_t dtype, uint64_t i, float value)
     return dtype == LNT_BF16 ? oracle_bf16_value(half) : oracle_f16_value(half);
 }
 
+/* Three elements of the block are set anew, each smaller than the one before, so that the scale in f64 is as near as
+ * can be to the middle between two f32. A sum that differs in its last bit, because it was added in another order, then
+ * gives another scale; anywhere else a scale in f32 would hide it. */
+static inline void move_to_border(const test_case_t *t, float *a, uint64_t n)
+{
+    bool squares = t->cfg.scale_rule == LNT_SCALE_L2;
+    uint64_t places[3] = {rng_below(n / 3), n / 3 + rng_below(n / 3), 2 * (n / 3) + rng_below(n / 3)};
+    long double all = 0, kept = 0, left;
+    for (uint64_t i = 0; i < n; i++) {
+        long double part = squares ? (long double)a[i] * (long double)a[i] : fabsl((long double)a[i]);
+        all += part;
+        if (i != places[0] && i != places[1] && i != places[2]) kept += part;
+    }
+    float below = (float)(squares ? sqrtl(all / (long double)n) : all / (long double)n);
+    long double border = ((long double)below + (long double)nextafterf(below, INFINITY)) / 2;
+    left = (long double)n * (squares ? border * border : border) - kept;
+    for (int k = 0; k < 3 && left > 0; k++) {
+        float x = (float)(squares ? sqrtl(left) : left);
+        long double part = squares ? (long double)x * (long double)x : (long double)x;
+        if (part > left) x = nextafterf(x, 0.0f);
+        a[places[k]] = x;
+        left -= squares ? (long double)x * (long double)x : (long double)x;
+    }
+}
+
+static inline void fill_given(const test_case_t *t)
+{
+    data_fill(t->data, given.a, t->n);
+    if (t->data != DATA_SUM_BORDER) return;
+    for (uint64_t i = 0; i < t->n; i += t->cfg.block) {
+        uint64_t n = t->n - i < t->cfg.block ? t->n - i : t->cfg.block;
+        if (n >= 64) move_to_border(t, given.a + i, n);
+    }
+}
+
 /* With error feedback the kind of data is that of input + error: half of it comes from each, and both are exact. */
 static inline void make_given(const test_case_t *t)
 {
-    data_fill(t->data, given.a, t->n);
-    bool split = t->feedback != EF_NONE && rng_below(4);
+    fill_given(t);
+    bool split = t->feedback != EF_NONE && (t->data == DATA_SUM_BORDER || rng_below(4));
     for (uint64_t i = 0; i < t->n; i++) {
         float value = put_value(t->dtype, i, split ? given.a[i] / 2 : given.a[i]);
         if (t->feedback != EF_NONE) {

@@ -24,6 +24,17 @@ static lnt_encode_in_t piece_of(const lnt_encode_in_t *in, uint64_t first, uint6
     return piece;
 }
 
+/* The sums themselves, which a scale in f32 would hide, and what else is measured. */
+static void check_sums(const test_case_t *t, const lnt_measure_t *m)
+{
+    oracle_block_t b = {.a = given.a, .n = t->n, .live = t->masked ? given.live : NULL};
+    double lanes[128];
+    uint64_t count = oracle_lanes(&b, t->cfg.scale_rule, lanes);
+    if (want.any_poisoned || !t->row->has_scales) return;
+    case_want(t, m->count == count, "count, measured in pieces,");
+    if (t->row->has_scale_rule) case_want(t, !memcmp(m->lanes, lanes, sizeof(lanes)), "sums, measured in pieces,");
+}
+
 static void check_measure(const test_case_t *t, const lnt_encode_in_t *in)
 {
     lnt_measure_t m = {.count = 0};
@@ -33,6 +44,7 @@ static void check_measure(const test_case_t *t, const lnt_encode_in_t *in)
         lnt_encode_in_t piece = piece_of(in, at, n);
         t->ops.measure(&t->cfg, &piece, at, &m);
     }
+    check_sums(t, &m);
     float scale = t->ops.finish(&t->cfg, &m, &poisoned);
     case_want(t, poisoned == want.any_poisoned, "poison, measured in pieces,");
     if (t->row->has_scales) case_want(t, !memcmp(&scale, want.scales, 4), "scale, measured in pieces,");

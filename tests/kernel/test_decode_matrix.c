@@ -128,10 +128,10 @@ static void check_impls(sum_case_t *s)
 
 static void check_runs(test_case_t t)
 {
-    const uint32_t n_runs[] = {1, 2, 3, RUNS_MAX};
-    for (int variant = 0; variant < 4 * 2 * 2; variant++) {
-        sum_case_t s = {.t = t, .n_runs = n_runs[variant % 4], .add = variant / 4 % 2};
-        s.t.masked = variant / 8;
+    const uint32_t n_runs[] = {1, 2, 3, RUNS_MAX - 1, RUNS_MAX};
+    for (int variant = 0; variant < 5 * 2 * 2; variant++) {
+        sum_case_t s = {.t = t, .n_runs = n_runs[variant % 5], .add = variant / 5 % 2};
+        s.t.masked = variant / 10;
         for (uint64_t i = 0; i < (t.n + 7) / 8; i++)
             given.live[i] = (uint8_t)(rng_next() | rng_next());
         check_impls(&s);
