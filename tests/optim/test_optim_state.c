@@ -26,17 +26,32 @@ static void fill_grad(const resume_t *resume, const rank_t *rank, uint32_t step,
     }
 }
 
+/* Gradients in the type of the model; 16-bit ones in `codes`. */
+static const void *const *typed_grads(rank_t *rank, const float *grad, uint16_t *codes)
+{
+    const lnt_dtype_t dtype = rank->model->dtype;
+
+    if (dtype == LNT_F32) return rank_grads(rank, grad);
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        codes[i] = half_of(dtype, grad[i]);
+    for (uint32_t t = 0; t < rank->model->n_tensors; codes += rank->model->lengths[t++])
+        rank->grads[t] = codes;
+    return rank->grads;
+}
+
 static void train(rank_t *rank, const resume_t *resume, uint32_t from, uint32_t to)
 {
     float *grad = calloc(rank->n_elems + 1, sizeof(*grad));
+    uint16_t *codes = calloc(rank->n_elems + 1, sizeof(*codes));
 
     for (uint32_t step = from; step < to; step++) {
         fill_grad(resume, rank, step, grad);
         if (step == 2) grad[3] = NAN;
-        ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, grad)),
+        ck_assert_int_eq(lnt_optim_step(rank->optim, typed_grads(rank, grad, codes)),
                          step == 2 ? LNT_SKIPPED_NONFINITE : LNT_OK);
         expect_equal_ranks(rank);
     }
+    free(codes);
     free(grad);
 }
 
@@ -126,7 +141,8 @@ static resume_t draw_resume(const char *algorithm, char *options, size_t size)
                              .options = options,
                              .bucket_bytes = 512 + 4 * test_random_below(500),
                              .segment_bytes = 4 + 4 * test_random_below(300),
-                             .start_seed = test_random()};
+                             .start_seed = test_random(),
+                             .dtype = (lnt_dtype_t)test_random_below(LNT_DTYPE_COUNT)};
     resume.other = resume.model;
     resume.other.bucket_bytes = 512 + 4 * test_random_below(1000);
     resume.other.segment_bytes = 4 + 4 * test_random_below(300);
