@@ -389,14 +389,17 @@ static bool is_nearest(float value, uint32_t code, int fraction_bits, int bias)
     return true;
 }
 
+/* One assertion, and only where it fails: libcheck writes each of them down. */
 static void check_conversion(float in, const uint16_t *codes, const float *values)
 {
     double half = value_of(codes[0], 10, 15), bfloat = value_of(codes[1], 7, 127);
+    bool right = is_nearest(in, codes[0], 10, 15) && is_nearest(in, codes[1], 7, 127) &&
+                 (isnan(half) ? isnan(values[0]) : (double)values[0] == half) &&
+                 (isnan(bfloat) ? isnan(values[1]) : (double)values[1] == bfloat);
 
-    ck_assert_msg(is_nearest(in, codes[0], 10, 15), "%a became f16 0x%04x", (double)in, codes[0]);
-    ck_assert_msg(is_nearest(in, codes[1], 7, 127), "%a became bf16 0x%04x", (double)in, codes[1]);
-    ck_assert(isnan(half) ? isnan(values[0]) : (double)values[0] == half);
-    ck_assert(isnan(bfloat) ? isnan(values[1]) : (double)values[1] == bfloat);
+    if (!right)
+        ck_abort_msg("%a became f16 0x%04x, %a, and bf16 0x%04x, %a", (double)in, codes[0], (double)values[0], codes[1],
+                     (double)values[1]);
 }
 
 /* Random bits, every f16 value (every 16th where a sanitizer slows us down), the middles between neighbours, and what
