@@ -12,20 +12,24 @@ static bool always(void)
     return true;
 }
 
-/* What the vector kernels of an instruction set bring; nothing on other machines, where they are not compiled. */
+/* Everything LNT_DECLARE_OPS declares. */
+#define LNT_ALL_OPS(_impl)                                                                                             \
+    .ops = {[LNT_CODEC_F32] = &lnt_f32_ops_##_impl,      [LNT_CODEC_BF16] = &lnt_bf16_ops_##_impl,                     \
+            [LNT_CODEC_SIGN1] = &lnt_sign1_ops_##_impl,  [LNT_CODEC_INT8] = &lnt_int8_ops_##_impl,                     \
+            [LNT_CODEC_INT4] = &lnt_int4_ops_##_impl,    [LNT_CODEC_INT4_HADAMARD] = &lnt_int4_hadamard_ops_##_impl,   \
+            [LNT_CODEC_F16] = &lnt_f16_ops_##_impl,      [LNT_CODEC_BF16_SR] = &lnt_bf16_sr_ops_##_impl,               \
+            [LNT_CODEC_F16_SR] = &lnt_f16_sr_ops_##_impl},                                                             \
+    .arrays = &lnt_array_ops_##_impl
+
+/* Vector kernels are compiled on their machine only; elsewhere the rows stand empty. */
 #if defined(__x86_64__)
-#define LNT_X86_OPS(_isa) .ops = {[LNT_CODEC_SIGN1] = &lnt_sign1_ops_##_isa}, .arrays = &lnt_array_ops_##_isa
+#define LNT_X86_OPS(_impl) LNT_ALL_OPS(_impl)
 #else
-#define LNT_X86_OPS(_isa) .ops = {NULL}
+#define LNT_X86_OPS(_impl) .arrays = NULL
 #endif
 
 static const lnt_kernel_impl_t impls[] = {
-    {.name = "ref",
-     .doc = "plain C, normative",
-     .usable = always,
-     .ops = {&lnt_f32_ops_ref, &lnt_bf16_ops_ref, &lnt_sign1_ops_ref, &lnt_int8_ops_ref, &lnt_int4_ops_ref,
-             &lnt_int4_hadamard_ops_ref, &lnt_f16_ops_ref, &lnt_bf16_sr_ops_ref, &lnt_f16_sr_ops_ref},
-     .arrays = &lnt_array_ops_ref},
+    {.name = "ref", .doc = "plain C, normative", .usable = always, LNT_ALL_OPS(ref)},
     {.name = "avx2", .doc = "AVX2, FMA and F16C", .usable = lnt_cpu_has_avx2, LNT_X86_OPS(avx2)},
     {.name = "avx512", .doc = "AVX-512 F, BW, DQ and VL", .usable = lnt_cpu_has_avx512, LNT_X86_OPS(avx512)},
 };

@@ -16,11 +16,16 @@ typedef struct lnt_kernel_impl {
     const lnt_array_ops_t *arrays;
 } lnt_kernel_impl_t;
 
-extern const lnt_codec_ops_t lnt_f32_ops_ref, lnt_bf16_ops_ref, lnt_sign1_ops_ref, lnt_int8_ops_ref;
-extern const lnt_codec_ops_t lnt_sign1_ops_avx2, lnt_sign1_ops_avx512;
-extern const lnt_codec_ops_t lnt_int4_ops_ref, lnt_int4_hadamard_ops_ref;
-extern const lnt_codec_ops_t lnt_f16_ops_ref, lnt_bf16_sr_ops_ref, lnt_f16_sr_ops_ref;
-extern const lnt_array_ops_t lnt_array_ops_ref, lnt_array_ops_avx2, lnt_array_ops_avx512;
+/* The tables of an implementation that has all. */
+#define LNT_DECLARE_OPS(_impl)                                                                                         \
+    extern const lnt_codec_ops_t lnt_f32_ops_##_impl, lnt_bf16_ops_##_impl, lnt_sign1_ops_##_impl,                     \
+        lnt_int8_ops_##_impl, lnt_int4_ops_##_impl, lnt_int4_hadamard_ops_##_impl, lnt_f16_ops_##_impl,                \
+        lnt_bf16_sr_ops_##_impl, lnt_f16_sr_ops_##_impl;                                                               \
+    extern const lnt_array_ops_t lnt_array_ops_##_impl
+
+LNT_DECLARE_OPS(ref);
+LNT_DECLARE_OPS(avx2);
+LNT_DECLARE_OPS(avx512);
 
 enum { LNT_KERNEL_IMPLS_MAX = 8 };
 

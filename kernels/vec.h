@@ -1,7 +1,8 @@
 /* Vectors of VEC f32 or int32 lanes: the thin layer under every vector kernel. A kernel body is written once against it
  * (<name>_simd.h) and compiled by <name>_avx2.c and <name>_avx512.c, each with the flags of its instruction set.
  *
- *   vf  VEC floats       vi  VEC 32-bit integers     vm  a choice per lane     vd  VEC / 2 doubles
+ *   vf  VEC floats       vi  VEC 32-bit integers     vm  a choice per lane
+ *   vd  VEC / 2 doubles  vh  VEC 16-bit elements
  *
  * Memory operands need the alignment of their element only (vf_stream: of a whole vector). Arithmetic is IEEE f32,
  * round to nearest even, as plain C: nothing here contracts or approximates. *_part functions touch the first n lanes
@@ -43,39 +44,66 @@ LNT_INLINE vf vf_magnitude(vf x)
     return vi_floats(vf_magnitude_bits(x));
 }
 
-/* bf16 is the upper half of an f32. */
-LNT_INLINE vf vf_load_bf16(const void *halves)
+/* ---- 16-bit elements ---- */
+
+LNT_INLINE vf vh_bf16_value(vh code)
 {
-    return vi_floats(vi_left(vi_load_u16(halves), 16));
+    return vi_floats(vi_left(vh_wide(code), 16));
 }
 
-/* lnt_bf16_code of every lane, in the low halves; bf16_math.h says why. */
-LNT_INLINE vi vf_bf16_code(vf x)
+/* lnt_bf16_code; bf16_math.h says why. */
+LNT_INLINE vh vf_bf16_code(vf x)
 {
     vi bits = vf_bits(x), upper = vi_right(bits, 16);
     vi rounded = vi_right(vi_add(vi_add(bits, vi_all(0x7fff)), vi_and(upper, vi_all(1))), 16);
     vm nan = vi_greater(vf_magnitude_bits(x), vi_all(LNT_F32_INF_BITS));
-    return vi_choose(nan, vi_or(upper, vi_all(0x40)), rounded);
+    return vi_narrow(vi_choose(nan, vi_or(upper, vi_all(0x40)), rounded));
 }
 
-LNT_INLINE void vf_store_bf16(void *halves, vf x)
+LNT_INLINE vf vf_load_bf16(const void *from)
 {
-    vi_store_u16(halves, vf_bf16_code(x));
+    return vh_bf16_value(vh_load(from));
 }
 
-/* The first n < VEC 16-bit elements. */
-LNT_INLINE vi vi_load_u16_part(const void *halves, size_t n)
+LNT_INLINE vf vf_load_f16(const void *from)
 {
-    uint16_t room[VEC] = {0};
-    memcpy(room, halves, n * sizeof(*room));
-    return vi_load_u16(room);
+    return vh_f16_value(vh_load(from));
 }
 
-LNT_INLINE void vi_store_u16_part(void *halves, vi x, size_t n)
+LNT_INLINE void vf_store_bf16(void *to, vf x)
 {
-    uint16_t room[VEC];
-    vi_store_u16(room, x);
-    memcpy(halves, room, n * sizeof(*room));
+    vh_store(to, vf_bf16_code(x));
+}
+
+LNT_INLINE void vf_store_f16(void *to, vf x)
+{
+    vh_store(to, vf_f16_code(x));
+}
+
+/* ---- strips ---- */
+
+/* The low half byte of every code of a strip, two to a byte, the first in the low half. */
+LNT_INLINE void strip_store_i4(uint8_t *to, const vi *strip)
+{
+    const __m256i shift_odd = _mm256_set1_epi16(0x1001); /* first + 16 * second */
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_and_si256(strip_bytes(strip), _mm256_set1_epi8(15)), shift_odd);
+    _mm_storeu_si128((__m128i *)to,
+                     _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+}
+
+LNT_INLINE void strip_load_i4(const uint8_t *from, vi *strip)
+{
+    const __m128i low = _mm_set1_epi8(15), sign = _mm_set1_epi8(8);
+    __m128i both = _mm_loadu_si128((const __m128i *)from);
+    __m128i first = _mm_and_si128(both, low), second = _mm_and_si128(_mm_srli_epi16(both, 4), low);
+    first = _mm_sub_epi8(_mm_xor_si128(first, sign), sign);
+    second = _mm_sub_epi8(_mm_xor_si128(second, sign), sign);
+    strip_of_bytes(_mm_unpacklo_epi8(first, second), _mm_unpackhi_epi8(first, second), strip);
+}
+
+LNT_INLINE void strip_store_i8(uint8_t *to, const vi *strip)
+{
+    _mm256_storeu_si256((__m256i *)to, strip_bytes(strip));
 }
 
 LNT_INLINE uint32_t load_u32(const uint8_t *bytes)

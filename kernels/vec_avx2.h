@@ -12,6 +12,7 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256i vm; /* all bits of a lane, or none */
 typedef __m256d vd;
+typedef __m128i vh;
 
 /* ---- f32 ---- */
 
@@ -183,6 +184,16 @@ LNT_INLINE vi vi_right(vi x, int n) /* zeros come in */
     return _mm256_srli_epi32(x, n);
 }
 
+LNT_INLINE vi vi_left_each(vi x, vi n) /* zeros come in, also from all 32 on */
+{
+    return _mm256_sllv_epi32(x, n);
+}
+
+LNT_INLINE vi vi_right_each(vi x, vi n)
+{
+    return _mm256_srlv_epi32(x, n);
+}
+
 LNT_INLINE vm vi_greater(vi a, vi b)
 {
     return _mm256_cmpgt_epi32(a, b);
@@ -235,30 +246,34 @@ LNT_INLINE vf strip_choose(uint32_t bits, int v, vf yes, vf no)
 
 /* ---- smaller elements ---- */
 
-LNT_INLINE vi vi_load_u16(const void *from)
+LNT_INLINE vh vh_load(const void *from)
 {
-    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
+    return _mm_loadu_si128((const __m128i *)from);
 }
 
-LNT_INLINE void vi_store_u16(void *to, vi x) /* lanes below 2^16 */
+LNT_INLINE void vh_store(void *to, vh x)
 {
-    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(x, x), 0x08);
-    _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(packed));
+    _mm_storeu_si128((__m128i *)to, x);
 }
 
-LNT_INLINE vf vf_load_f16(const void *from)
+LNT_INLINE vi vh_wide(vh x) /* zeros above */
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    return _mm256_cvtepu16_epi32(x);
 }
 
-LNT_INLINE vi vf_f16_code(vf x) /* lnt_f16_code, in the low halves */
+LNT_INLINE vh vi_narrow(vi x) /* lanes below 2^16 */
 {
-    return _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(x, x), 0x08));
 }
 
-LNT_INLINE void vf_store_f16(void *to, vf x)
+LNT_INLINE vf vh_f16_value(vh code)
 {
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    return _mm256_cvtph_ps(code);
+}
+
+LNT_INLINE vh vf_f16_code(vf x) /* lnt_f16_code */
+{
+    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
 LNT_INLINE vi vi_load_i8(const void *from)
@@ -267,11 +282,33 @@ LNT_INLINE vi vi_load_i8(const void *from)
 }
 
 /* A strip of codes -128..127 to bytes. */
-LNT_INLINE void strip_store_i8(uint8_t *to, const vi *strip)
+LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
     __m256i low = _mm256_packs_epi32(strip[0], strip[1]), high = _mm256_packs_epi32(strip[2], strip[3]);
-    __m256i mixed = _mm256_packs_epi16(low, high);
-    _mm256_storeu_si256((__m256i *)to, _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* And back, from two halves. */
+LNT_INLINE void strip_of_bytes(__m128i low, __m128i high, vi *strip)
+{
+    strip[0] = _mm256_cvtepi8_epi32(low);
+    strip[1] = _mm256_cvtepi8_epi32(_mm_srli_si128(low, 8));
+    strip[2] = _mm256_cvtepi8_epi32(high);
+    strip[3] = _mm256_cvtepi8_epi32(_mm_srli_si128(high, 8));
+}
+
+/* ---- lanes among themselves ---- */
+
+/* x[i] + x[i + distance] where i lacks the bit `distance`, x[i - distance] - x[i] where it has it; below VEC. */
+LNT_INLINE vf vf_butterfly(vf x, int distance)
+{
+    vf other = distance == 1   ? _mm256_permute_ps(x, 0xb1)
+               : distance == 2 ? _mm256_permute_ps(x, 0x4e)
+                               : _mm256_permute2f128_ps(x, x, 1);
+    vf sum = vf_add(x, other), difference = vf_sub(other, x);
+    return distance == 1   ? _mm256_blend_ps(sum, difference, 0xaa)
+           : distance == 2 ? _mm256_blend_ps(sum, difference, 0xcc)
+                           : _mm256_blend_ps(sum, difference, 0xf0);
 }
 
 /* ---- f64 ---- */

@@ -15,6 +15,7 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
 typedef __m512d vd;
+typedef __m256i vh;
 
 /* ---- f32 ---- */
 
@@ -186,6 +187,16 @@ LNT_INLINE vi vi_right(vi x, int n) /* zeros come in */
     return _mm512_srli_epi32(x, n);
 }
 
+LNT_INLINE vi vi_left_each(vi x, vi n) /* zeros come in, also from all 32 on */
+{
+    return _mm512_sllv_epi32(x, n);
+}
+
+LNT_INLINE vi vi_right_each(vi x, vi n)
+{
+    return _mm512_srlv_epi32(x, n);
+}
+
 LNT_INLINE vm vi_greater(vi a, vi b)
 {
     return _mm512_cmpgt_epi32_mask(a, b);
@@ -231,29 +242,34 @@ LNT_INLINE vf strip_choose(uint32_t bits, int v, vf yes, vf no)
 
 /* ---- smaller elements ---- */
 
-LNT_INLINE vi vi_load_u16(const void *from)
+LNT_INLINE vh vh_load(const void *from)
 {
-    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+    return _mm256_loadu_si256((const __m256i *)from);
 }
 
-LNT_INLINE void vi_store_u16(void *to, vi x) /* lanes below 2^16 */
+LNT_INLINE void vh_store(void *to, vh x)
 {
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
+    _mm256_storeu_si256((__m256i *)to, x);
 }
 
-LNT_INLINE vf vf_load_f16(const void *from)
+LNT_INLINE vi vh_wide(vh x) /* zeros above */
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+    return _mm512_cvtepu16_epi32(x);
 }
 
-LNT_INLINE vi vf_f16_code(vf x) /* lnt_f16_code, in the low halves */
+LNT_INLINE vh vi_narrow(vi x) /* lanes below 2^16 */
 {
-    return _mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    return _mm512_cvtepi32_epi16(x);
 }
 
-LNT_INLINE void vf_store_f16(void *to, vf x)
+LNT_INLINE vf vh_f16_value(vh code)
 {
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    return _mm512_cvtph_ps(code);
+}
+
+LNT_INLINE vh vf_f16_code(vf x) /* lnt_f16_code */
+{
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
 LNT_INLINE vi vi_load_i8(const void *from)
@@ -262,10 +278,27 @@ LNT_INLINE vi vi_load_i8(const void *from)
 }
 
 /* A strip of codes -128..127 to bytes. */
-LNT_INLINE void strip_store_i8(uint8_t *to, const vi *strip)
+LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(strip[0]));
-    _mm_storeu_si128((__m128i *)(to + VEC), _mm512_cvtepi32_epi8(strip[1]));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(strip[0])),
+                                   _mm512_cvtepi32_epi8(strip[1]), 1);
+}
+
+/* And back, from two halves. */
+LNT_INLINE void strip_of_bytes(__m128i low, __m128i high, vi *strip)
+{
+    strip[0] = _mm512_cvtepi8_epi32(low);
+    strip[1] = _mm512_cvtepi8_epi32(high);
+}
+
+/* ---- lanes among themselves ---- */
+
+/* x[i] + x[i + distance] where i lacks the bit `distance`, x[i - distance] - x[i] where it has it; below VEC. */
+LNT_INLINE vf vf_butterfly(vf x, int distance)
+{
+    vf other = _mm512_permutexvar_ps(_mm512_xor_si512(vi_iota(), vi_all(distance)), x);
+    vm upper = distance == 1 ? 0xaaaa : distance == 2 ? 0xcccc : distance == 4 ? 0xf0f0 : 0xff00;
+    return vf_choose(upper, vf_sub(other, x), vf_add(x, other));
 }
 
 /* ---- f64 ---- */

@@ -1,0 +1,2 @@
+/* bf16 and f16 for AVX2; the body is half_simd.h. */
+#include "half_simd.h"
