@@ -144,6 +144,21 @@ EMULATED int32_t emulated_reduce_max_epi32(__m512i x)
     return top;
 }
 
+/* Some compilers have macros of these names. */
+#undef _mm512_maskz_loadu_ps
+#undef _mm512_mask_storeu_ps
+#undef _mm512_stream_ps
+#undef _mm512_cvtepi32_ps
+#undef _mm512_cvtps_epi32
+#undef _mm512_cvtepu16_epi32
+#undef _mm512_cvtepi8_epi32
+#undef _mm512_cvtepi32_epi16
+#undef _mm512_cvtepi32_epi8
+#undef _mm512_cvtph_ps
+#undef _mm512_cvtps_ph
+#undef _mm512_cvtps_pd
+#undef _mm512_reduce_max_epi32
+
 #define __mmask16 simde__mmask16
 #define _mm512_maskz_loadu_ps(_mask, _from) emulated_maskz_loadu_ps(_mask, _from)
 #define _mm512_mask_storeu_ps(_to, _mask, _x) emulated_mask_storeu_ps(_to, _mask, _x)
