@@ -46,12 +46,14 @@ static inline __half __float2half(float value)
     return __float2half_rn(value);
 }
 
+/* There is one NaN, as on the device. */
 static inline float __half2float(__half h)
 {
     unsigned sign = (h.bits & 0x8000u) << 16, magnitude = h.bits & 0x7fffu;
 
     if (magnitude < 0x400u) return __uint_as_float(sign | __float_as_uint((float)magnitude * 0x1p-24f));
-    if (magnitude >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | (magnitude << 13 & 0x7fffffu));
+    if (magnitude > 0x7c00u) return __uint_as_float(0x7fffffffu);
+    if (magnitude == 0x7c00u) return __uint_as_float(sign | 0x7f800000u);
     return __uint_as_float(sign | ((magnitude << 13) + 0x38000000u));
 }
 
