@@ -70,8 +70,8 @@ static inline uint16_t oracle_by_chance(const oracle_format_t *f, float v, uint3
     int bits = 23 - f->fraction;
     if (exponent < f->lowest) bits += f->lowest - exponent;
     if (f->lowest == -126) bits = 16; /* subnormals of bf16 are those of f32 */
-    double fraction = ldexp((double)(random % (UINT64_C(1) << bits)), -bits);
-    if (bits > 31) fraction = 0; /* f16 below 2^-32: nothing */
+    double fraction =
+        bits <= 31 ? ldexp((double)(random % (UINT64_C(1) << bits)), -bits) : 0; /* f16 below 2^-32: none */
     return oracle_join(f, v, exponent, units + (rest + fraction >= 1));
 }
 
