@@ -109,6 +109,7 @@ static void judge_lane(const codec_case_t *test, const bar_t *bar, const codec_l
     (void)snprintf(need_text, sizeof(need_text), ">= %.3f", need);
     print_line(test->world, bar, lane->name, got_text, need_text, got >= need ? "met" : "MISSED");
     *(got >= need ? &tally->met : &tally->missed) += 1;
+    test->world->n_rows++;
 }
 
 /* ---- running ---- */

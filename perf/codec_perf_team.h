@@ -1,4 +1,5 @@
-/* A team of pinned threads that all do one thing, and the time it took: from the first start to the last end.
+/* A team of pinned threads that all do one thing, and the time it took: of one member the time it had its core, of
+ * several from the first start to the last end.
  *
  * Member 0 is the caller. Members sleep between runs, and begin one together if they all get a core soon enough. What
  * the scheduler did to a run can be asked: a core that somebody else wanted makes times that mean nothing.
@@ -21,6 +22,7 @@ typedef struct team_member {
     int core;
     pthread_t thread;
     uint64_t start_ns, end_ns; /* of the last run */
+    uint64_t on_core_ns;       /* likewise, without the time that others had the core */
     bool disturbed;
 } team_member_t;
 
