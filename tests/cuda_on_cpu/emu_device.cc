@@ -343,4 +343,11 @@ void __trap()
     lnt_emu_fail(nullptr, "__trap");
 }
 
+void lnt_emu_misaligned(const char *file, int line, const void *p, size_t alignment)
+{
+    lnt_emu_site site = {file, line, 0};
+
+    lnt_emu_fail(&site, "misaligned access: %p is no multiple of %zu", p, alignment);
+}
+
 void __nanosleep(unsigned) {}

@@ -274,7 +274,21 @@ extern "C" int fault_global_before(void)
 
 LNT_KERNEL void misaligned(const float *in, float4 *out)
 {
-    *out = *reinterpret_cast<const float4 *>(in + 1); /* @misaligned */
+    const float4 *four = reinterpret_cast<const float4 *>(in + 1);
+    out->x = four->x; /* @misaligned */
+}
+
+LNT_KERNEL void misaligned_ldg(const float *in, float4 *out)
+{
+    *out = __ldg(reinterpret_cast<const float4 *>(in + 1)); /* @misaligned_ldg */
+}
+
+extern "C" int fault_misaligned_ldg(void)
+{
+    return run_on_ints(64, [](int *out) {
+        LNT_LAUNCH(misaligned_ldg, 1, 1, 0, 0, reinterpret_cast<const float *>(out),
+                   reinterpret_cast<float4 *>(out + 16));
+    });
 }
 
 extern "C" int fault_misaligned(void)

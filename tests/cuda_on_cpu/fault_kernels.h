@@ -36,6 +36,7 @@ int fault_global_bounds(void);
 int fault_global_bounds_near(void);
 int fault_global_before(void);
 int fault_misaligned(void);
+int fault_misaligned_ldg(void);
 int fault_host_read(void);
 int fault_host_write(void);
 int fault_copy_kind(void);

@@ -79,6 +79,7 @@ static const fault_t faults[] = {
     ROW(global_bounds_near, ABORTS, ASAN, ABORTS, NULL, {"kernel write_at", "behind a device buffer"}, NULL),
     ROW(global_before, ABORTS, ASAN, ABORTS, NULL, {"kernel write_at", "before a device buffer"}, NULL),
     ROW(misaligned, UNSEEN, UBSAN, UNSEEN, "@misaligned", {"misaligned address"}, NULL),
+    EVERYWHERE(misaligned_ldg, ABORTS, "@misaligned_ldg", {"kernel misaligned_ldg", "thread (", "misaligned"}, NULL),
     ROW(host_read, DIES, ASAN, DIES, NULL, {NULL}, NULL),
     ROW(host_write, DIES, ASAN, DIES, NULL, {NULL}, NULL),
     EVERYWHERE(copy_kind, WRONG, NULL, {NULL}, NULL),

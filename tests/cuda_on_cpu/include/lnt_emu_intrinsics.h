@@ -173,10 +173,20 @@ static inline float __saturatef(float x)
     return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f;
 }
 
-/* Loads and stores with a hint about caches, which changes nothing here. */
+/* Loads and stores with a hint about caches, which changes nothing here. The device faults where they are misaligned.
+ */
+void lnt_emu_misaligned(const char *file, int line, const void *p, size_t alignment) __attribute__((noreturn));
+
+template <typename T> static inline void lnt_emu_check_aligned(const T *p, const char *file, int line)
+{
+    if (reinterpret_cast<uintptr_t>(p) % alignof(T) != 0) lnt_emu_misaligned(file, line, p, alignof(T));
+}
+
 #define LNT_EMU_LOAD(_name)                                                                                            \
-    template <typename T> static inline T _name(const T *p)                                                            \
+    template <typename T>                                                                                              \
+    static inline T _name(const T *p, const char *file = __builtin_FILE(), int line = __builtin_LINE())                \
     {                                                                                                                  \
+        lnt_emu_check_aligned(p, file, line);                                                                          \
         return *p;                                                                                                     \
     }
 LNT_EMU_LOAD(__ldg)
@@ -187,8 +197,10 @@ LNT_EMU_LOAD(__ldcv)
 #undef LNT_EMU_LOAD
 
 #define LNT_EMU_STORE(_name)                                                                                           \
-    template <typename T> static inline void _name(T *p, T value)                                                      \
+    template <typename T>                                                                                              \
+    static inline void _name(T *p, T value, const char *file = __builtin_FILE(), int line = __builtin_LINE())          \
     {                                                                                                                  \
+        lnt_emu_check_aligned(p, file, line);                                                                          \
         *p = value;                                                                                                    \
     }
 LNT_EMU_STORE(__stcs)
