@@ -17,7 +17,8 @@ typedef struct build {
     uint32_t next_frame;
     uint32_t gather_task; /* RECV of gather frame 0; numbered like the frames */
     uint32_t serve_task;  /* RECV of serve frame 0 */
-    uint32_t code_task;   /* of chunk segment own_code; the others follow */
+    uint32_t code_task;   /* encode task 0, see code_task_of */
+    uint32_t first_code;  /* its chunk segment behind own_code */
 } build_t;
 
 static uint32_t add_frame(build_t *build, const lnt_segment_t *segment, lnt_frame_header_t header)
@@ -219,6 +220,25 @@ static void add_code_frames(build_t *build)
     }
 }
 
+/* Encode task of chunk segment own_code + k. Tasks that are ready together run in the order of their numbers: chunks
+ * for other nodes come first, from the next node on, and the own one last, since nobody waits for its frames. */
+static uint32_t code_task_of(const build_t *build, uint32_t k)
+{
+    const lnt_exchange_t *exchange = build->exchange;
+
+    return build->code_task + (k + exchange->n_code - build->first_code) % exchange->n_code;
+}
+
+static void find_first_code(build_t *build)
+{
+    const lnt_exchange_t *exchange = build->exchange;
+    uint32_t n_nodes = exchange->params.topo->n_nodes;
+    uint32_t chunk = exchange->local * n_nodes + (exchange->node + 1) % n_nodes;
+
+    build->first_code =
+        exchange->n_code == 0 ? 0 : (exchange->chunk_first[chunk] - exchange->own_code) % exchange->n_code;
+}
+
 static void add_encode_sends(build_t *build)
 {
     const lnt_exchange_t *exchange = build->exchange;
@@ -230,7 +250,7 @@ static void add_encode_sends(build_t *build)
         for (uint32_t i = first[0]; i < first[1] && c != exchange->node; i++) {
             uint32_t k = i - exchange->own_code;
 
-            add_send(build, exchange->code_frame + k, lnt_topo_owner(topo, c, exchange->local), build->code_task + k);
+            add_send(build, exchange->code_frame + k, lnt_topo_owner(topo, c, exchange->local), code_task_of(build, k));
         }
     }
 }
@@ -241,13 +261,14 @@ static void add_encodes(build_t *build)
     bool compat = exchange->params.scale_block != 0;
     uint32_t measure = compat ? add_measures(build) : 0, last = UINT32_MAX;
 
-    for (uint32_t k = 0; k < exchange->n_code; k++) {
-        uint32_t i = exchange->own_code + k;
+    find_first_code(build);
+    for (uint32_t t = 0; t < exchange->n_code; t++) {
+        uint32_t k = (build->first_code + t) % exchange->n_code, i = exchange->own_code + k;
         const lnt_segment_t *segment = &exchange->chunk_segs[i];
         uint32_t task =
             add_run(build, lnt_exchange_run_encode, lnt_exchange_task_arg(i, exchange->code_frame + k), segment);
 
-        build->code_task = k == 0 ? task : build->code_task;
+        build->code_task = t == 0 ? task : build->code_task;
         if (compat) {
             needs_measures(build, task, measure, segment);
         } else {
@@ -289,7 +310,7 @@ static uint32_t add_serve(build_t *build, uint32_t s, uint32_t *last)
     uint32_t i = exchange->own_serve + s, frame = exchange->result_frame + i;
     uint32_t task = add_run(build, lnt_exchange_run_serve, lnt_exchange_task_arg(i, frame), &exchange->chunk_segs[i]);
 
-    lnt_graph_add_edge(build->builder, build->code_task + (i - exchange->own_code), task);
+    lnt_graph_add_edge(build->builder, code_task_of(build, i - exchange->own_code), task);
     for (uint32_t b = 0; b + 1 < topo->n_nodes; b++) {
         lnt_graph_add_edge(build->builder, build->serve_task + b * exchange->n_serve + s, task);
     }
@@ -311,7 +332,7 @@ static void add_serves(build_t *build)
 
     for (uint32_t s = 0; s < exchange->n_serve; s++) {
         uint32_t i = exchange->own_serve + s;
-        uint32_t maker = alone ? build->code_task + (i - exchange->own_code) : add_serve(build, s, &last);
+        uint32_t maker = alone ? code_task_of(build, i - exchange->own_code) : add_serve(build, s, &last);
 
         send_to_node(build, exchange->result_frame + i, maker);
     }

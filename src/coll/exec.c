@@ -13,7 +13,8 @@
 #include "../base/error.h"
 #include "../base/memory.h"
 
-enum { TASKS_PER_CALL = 16, RING_MIN = 64 };
+/* Transports move between calls: a paced link idles where calls are long. */
+enum { TASKS_PER_CALL = 16, ELEMS_PER_CALL = 1 << 18, RING_MIN = 64 };
 
 static lnt_ready_ring_t *ring_new(uint64_t n_tasks, uint64_t *capacity_p)
 {
@@ -114,12 +115,14 @@ void lnt_job_ready(lnt_exec_t *exec, lnt_job_t *job, uint32_t graph_index)
     exec->params.wake(exec->params.arg);
 }
 
+/* What moves frames goes before what computes: a frame that is made leaves while the next one is made. */
 void lnt_exec_push(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 {
     lnt_ready_ring_t *ring = exec->ring;
+    bool computes = graph->tasks[task].kind == LNT_TASK_RUN;
 
     assert(ring->tail - ring->head <= ring->mask);
-    ring->entries[ring->tail++ & ring->mask] = (lnt_ready_t){graph, task};
+    ring->entries[(computes ? ring->tail++ : --ring->head) & ring->mask] = (lnt_ready_t){graph, task};
 }
 
 static void take_over_ring(lnt_exec_t *exec)
@@ -313,17 +316,17 @@ static void run_task(lnt_exec_t *exec, lnt_graph_t *graph, uint32_t task)
 static bool run_ready(lnt_exec_t *exec)
 {
     lnt_ready_t own = {NULL, 0};
+    uint64_t elems = 0;
     bool moved = false;
 
-    for (int i = 0; i < TASKS_PER_CALL && exec->ring->head != exec->ring->tail; i++) {
+    for (int i = 0; i < TASKS_PER_CALL && elems < ELEMS_PER_CALL && exec->ring->head != exec->ring->tail; i++) {
         lnt_ready_t ready = exec->ring->entries[exec->ring->head++ & exec->ring->mask];
 
         moved = true;
-        if (!lnt_exec_is_large(exec, &ready)) {
-            run_task(exec, ready.graph, ready.task);
-        } else if (own.graph == NULL) {
+        if (lnt_exec_is_large(exec, &ready) && own.graph == NULL) {
             own = ready;
-        } else if (!lnt_exec_hand_out(exec, &ready)) {
+        } else if (!lnt_exec_is_large(exec, &ready) || !lnt_exec_hand_out(exec, &ready)) {
+            elems += ready.graph->tasks[ready.task].elems;
             run_task(exec, ready.graph, ready.task);
         }
     }

@@ -365,7 +365,7 @@ static void draw_hot(bucket_t *bucket, uint64_t p)
 static void draw_inputs(bucket_t *bucket)
 {
     oracle_t *o = &bucket->oracle;
-    int spread = draw(3) == 0 ? 60 : 8;
+    int spread = draw(3) != 0 ? 8 : world.dtype == LNT_F16 ? 28 : 60; /* no input is Inf */
     uint64_t hot = o->feeds_v && draw(2) ? draw(o->N + 1) : o->N;
     float nil = draw(2) ? 0.0f : -0.0f;
     uint64_t zeros = o->N == 0 ? 0 : draw(o->N), end = zeros + draw(3) * o->block; /* some whole blocks are zero */
@@ -789,7 +789,10 @@ START_TEST(segments_and_order_leave_results_alone)
         oracle_run(&world.bucket[0].oracle);
         world.net.random ^= segment << 20;
         run_ranks(1);
-        check_output(&world.bucket[0], 0);
+        ck_assert_int_eq(world.job[0].flags, world.bucket[0].oracle.flags);
+        if (world.job[0].flags == 0) { /* inputs may lie at the border of what can be squared, or beyond it */
+            check_output(&world.bucket[0], 0);
+        }
         if (first == NULL) {
             first = oracle_floats(world.bucket[0].oracle.N);
             memcpy(first, world.bucket[0].oracle.out, world.bucket[0].oracle.N * sizeof(*first));

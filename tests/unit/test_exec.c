@@ -22,11 +22,13 @@ typedef struct side {
     _Atomic uint8_t ready[BUCKETS];
     lnt_job_t job;
     uint32_t order[BUCKETS * SEGMENTS], n_order; /* buckets in the order their frames were made */
+    uint32_t left[BUCKETS * SEGMENTS];           /* frames on the net when each was made */
     float base, sum[BUCKETS];
     uint8_t poison;
 } side_t;
 
 static side_t side[N];
+static uint64_t make_elems; /* how much work a frame is said to be */
 
 static void make(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
@@ -38,6 +40,7 @@ static void make(lnt_graph_t *graph, uint32_t task, uint64_t arg)
         out[i] = mine->base + (float)(graph->bucket * 100 + arg);
     }
     lnt_graph_header(graph, (uint32_t)arg)->flags = (uint8_t)(graph->flags | (graph->bucket == 1 ? mine->poison : 0));
+    mine->left[mine->n_order] = net.n_items;
     mine->order[mine->n_order++] = graph->bucket;
 }
 
@@ -68,6 +71,7 @@ static void build_bucket(side_t *mine, uint32_t rank, uint32_t bucket)
         header.source = 1 - rank;
         lnt_graph_set_header(builder, in, &header);
         made = lnt_graph_add_run(builder, make, out);
+        lnt_graph_set_elems(builder, made, make_elems);
         away = lnt_graph_add_send(builder, out, 1 - rank);
         came = lnt_graph_add_recv(builder, in, 1 - rank, lnt_graph_key(3, 0, 0, 1 - rank, s));
         done = lnt_graph_add_run(builder, sum, in);
@@ -177,6 +181,45 @@ START_TEST(runs_again_and_again)
         ck_assert_uint_eq(side[0].job.flags, 0);
     }
     tear_down();
+}
+END_TEST
+
+/* Not when all are made. */
+START_TEST(frames_leave_as_soon_as_they_are_made)
+{
+    build();
+    post(0, 1);
+    ready_all(0);
+    while (lnt_exec_progress(net.exec[0])) {
+    }
+    ck_assert_uint_eq(side[0].n_order, BUCKETS * SEGMENTS);
+    for (uint32_t i = 0; i < BUCKETS * SEGMENTS; i++) {
+        ck_assert_uint_eq(side[0].left[i], i);
+    }
+    post(1, 1);
+    ready_all(1);
+    settle();
+    check_sums();
+    tear_down();
+}
+END_TEST
+
+START_TEST(calls_are_short_where_tasks_are_large)
+{
+    make_elems = 1 << 20;
+    build();
+    post(0, 1);
+    post(1, 1);
+    ready_all(0);
+    for (uint32_t i = 1; i <= SEGMENTS; i++) {
+        ck_assert(lnt_exec_progress(net.exec[0]));
+        ck_assert_uint_eq(side[0].n_order, i);
+    }
+    ready_all(1);
+    settle();
+    check_sums();
+    tear_down();
+    make_elems = 0;
 }
 END_TEST
 
@@ -531,6 +574,8 @@ int main(void)
     int failed;
 
     tcase_add_test(tests, runs_again_and_again);
+    tcase_add_test(tests, frames_leave_as_soon_as_they_are_made);
+    tcase_add_test(tests, calls_are_short_where_tasks_are_large);
     tcase_add_test(tests, graphs_start_in_list_order);
     tcase_add_test(tests, newer_frames_are_held_and_early_ones_kept);
     tcase_add_test(tests, flags_reach_both_sides);
