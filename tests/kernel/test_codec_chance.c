@@ -78,10 +78,9 @@ START_TEST(a_function_of_seed_and_index)
         input[i] = (float)((floor(v / unit_of(_i, v)) + 0.5) * unit_of(_i, v));
     }
     roll(codec, seed, index, 0, N, decoded);
-    for (size_t at = 0, to; at < N; at = to) {
-        to = at + 1 + rng_below(300) < N ? at + 1 + rng_below(300) : N;
-        roll(codec, seed, index, at, to > at ? to : at + 1, again);
-        to = to > at ? to : at + 1;
+    for (size_t at = 0, n; at < N; at += n) {
+        n = 1 + rng_below(N - at < 300 ? N - at : 300);
+        roll(codec, seed, index, at, at + n, again);
     }
     ck_assert_mem_eq(decoded, again, sizeof(decoded));
     for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++) {
