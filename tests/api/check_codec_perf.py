@@ -180,6 +180,11 @@ def check_compare():
     compare(old, slower(2, "frac_triad", "frac_memcpy"), "--tolerance", "0.6", code=0)
     compare(change(1, spread=0.6), slower(1, "frac_triad", "frac_memcpy"), code=0)
     assert "1 missing" in compare(old, old[1:], code=1)
+    baselines = sorted((SCRIPTS / "baseline").glob("codec_*.jsonl"))
+    assert baselines, "there is no baseline"
+    for path in baselines:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert all(list(row) == KEYS for row in rows) and "0 worse, 0 missing" in compare(rows, rows, code=0), path
     assert "skipped: measured on" in compare(old, [row | {"l1d": 1} for row in old], code=77)
     compare(old, [row | {"l1d": 1} for row in old], "--any-cpu", code=0)
 
