@@ -24,6 +24,13 @@
 #define LNT_DEVICE static __device__ __forceinline__
 #define LNT_KERNEL static __global__
 
+/* In front of a loop whose arrays are to live in registers. */
+#if defined(__CUDACC__)
+#define LNT_UNROLL _Pragma("unroll")
+#else
+#define LNT_UNROLL
+#endif
+
 #if defined(__CUDACC__)
 #define LNT_LAUNCH(_kernel, _grid, _block, _smem, _stream, ...)                                                        \
     (_kernel)<<<(_grid), (_block), (_smem), (cudaStream_t)(_stream)>>>(__VA_ARGS__)
