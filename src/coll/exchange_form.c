@@ -255,6 +255,21 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
     return flag_unless(finite);
 }
 
+/* The gradient itself, if it is what form_wire would make of it: nothing to add, to multiply or to note. Coding checks
+ * it as form_wire does. */
+const void *lnt_exchange_as_given(const lnt_exchange_t *exchange, const lnt_piece_t *piece, lnt_dtype_t *dtype_p)
+{
+    lnt_run_t run = lnt_layout_run(&exchange->grid, piece->pos, piece->pos + 1);
+    const lnt_source_t *source = &exchange->params.sources[run.tensor];
+
+    if (exchange->n_local > 1 || exchange->step.factor != 1 || exchange->params.stage.produce_wire != NULL ||
+        exchange->params.feeds_v || exchange->any_dead || exchange->grid.packed || !is_plain(exchange, source)) {
+        return NULL;
+    }
+    *dtype_p = source->dtype;
+    return (const uint8_t *)source->values + run.offset * lnt_dtype_size(source->dtype);
+}
+
 /* Flags of the node's frames that overlap [pos, end). */
 uint8_t lnt_exchange_gather_flags(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end)
 {

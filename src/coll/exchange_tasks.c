@@ -86,26 +86,35 @@ static void encode_measured(const coder_t *coder, const lnt_piece_t *piece, cons
     }
 }
 
+static lnt_encode_in_t input_of(const coder_t *coder, const lnt_piece_t *piece, const void *values, lnt_dtype_t dtype)
+{
+    lnt_run_t run = lnt_layout_run(&coder->exchange->grid, piece->pos, piece->pos + 1);
+
+    return (lnt_encode_in_t){.values = values,
+                             .dtype = dtype,
+                             .n = piece->count,
+                             .live = lnt_piece_live(coder->exchange, piece),
+                             .error_in = coder->error == NULL ? NULL : coder->error + (piece->pos - coder->base),
+                             .seed = lnt_hash64_u64(coder->seed, run.tensor),
+                             .index = run.offset};
+}
+
+static lnt_encode_out_t output_of(const coder_t *coder, const lnt_piece_t *piece)
+{
+    return (lnt_encode_out_t){.scales = scales_at(coder, piece->block),
+                              .codes = coder->codes + piece->code,
+                              .error_out = coder->error == NULL ? NULL : coder->shadow + (piece->pos - coder->base),
+                              .stream = coder->exchange->params.stream};
+}
+
 /* Codes a piece; `values` is overwritten. Returns flags. */
 static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float *values, bool measured)
 {
     const lnt_exchange_t *exchange = coder->exchange;
     const lnt_codec_t *wire = &exchange->wire;
-    const uint8_t *live = lnt_piece_live(exchange, piece);
-    uint64_t at = piece->pos - coder->base;
-    lnt_run_t run = lnt_layout_run(&exchange->grid, piece->pos, piece->pos + 1);
-    lnt_encode_in_t in = {.values = values,
-                          .dtype = LNT_F32,
-                          .n = piece->count,
-                          .live = live,
-                          .error_in = coder->error == NULL ? NULL : coder->error + at,
-                          .seed = lnt_hash64_u64(coder->seed, run.tensor),
-                          .index = run.offset};
-    lnt_encode_out_t out = {.scales = scales_at(coder, piece->block),
-                            .codes = coder->codes + piece->code,
-                            .error_out = coder->error == NULL ? NULL : coder->shadow + at,
-                            .stream = exchange->params.stream};
-    uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, live, piece->count) : 0;
+    lnt_encode_in_t in = input_of(coder, piece, values, LNT_F32);
+    lnt_encode_out_t out = output_of(coder, piece);
+    uint8_t flags = exchange->params.feeds_v ? check_squares(values, in.error_in, in.live, piece->count) : 0;
 
     if (measured) {
         encode_measured(coder, piece, &in, &out);
@@ -113,10 +122,28 @@ static uint8_t code_piece(const coder_t *coder, const lnt_piece_t *piece, float 
         wire->ops.encode(&wire->cfg, &in, &out);
     }
     if (exchange->params.feeds_v && wire->row->id != LNT_CODEC_F32) {
-        wire->ops.decode(&wire->cfg, out.scales, out.codes, piece->count, live, values);
+        wire->ops.decode(&wire->cfg, out.scales, out.codes, piece->count, in.live, values);
         flags |= check_squares(values, NULL, NULL, piece->count);
     }
     return (uint8_t)(flags | flag_if(out.poisoned));
+}
+
+/* Forms a piece, unless the gradient is that already, and codes it. Returns flags. */
+static uint8_t form_and_code(const coder_t *coder, const lnt_piece_t *piece, float *room)
+{
+    const lnt_codec_t *wire = &coder->exchange->wire;
+    lnt_dtype_t dtype = LNT_F32;
+    const void *given = lnt_exchange_as_given(coder->exchange, piece, &dtype);
+    lnt_encode_in_t in = input_of(coder, piece, given, dtype);
+    lnt_encode_out_t out = output_of(coder, piece);
+    uint8_t flags;
+
+    if (given != NULL) {
+        wire->ops.encode(&wire->cfg, &in, &out);
+        return flag_if(out.poisoned);
+    }
+    flags = lnt_exchange_form_wire(coder->exchange, piece, room);
+    return (uint8_t)(flags | code_piece(coder, piece, room, false));
 }
 
 static lnt_scale_block_t *first_scale_block(const lnt_exchange_t *exchange, const lnt_segment_t *segment)
@@ -200,7 +227,7 @@ void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     lnt_piece_t piece = lnt_piece_begin(exchange, segment);
     bool measured = exchange->params.scale_block != 0;
     uint8_t flags = graph->flags;
-    float stack[LNT_STACK_ELEMS], *values = exchange->big[0] != NULL ? exchange->big[0] : stack;
+    float stack[LNT_STACK_ELEMS], *room = exchange->big[0] != NULL ? exchange->big[0] : stack;
 
     (void)task;
     coder.error = exchange->worker_error;
@@ -210,12 +237,8 @@ void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     flags |=
         measured ? measured_flags(exchange, segment) : lnt_exchange_gather_flags(exchange, segment->pos, segment->end);
     while (lnt_piece_next(exchange, &piece)) {
-        if (measured) {
-            values = formed_at(exchange, piece.pos);
-        } else {
-            flags |= lnt_exchange_form_wire(exchange, &piece, values);
-        }
-        flags |= code_piece(&coder, &piece, values, measured);
+        flags |= measured ? code_piece(&coder, &piece, formed_at(exchange, piece.pos), true)
+                          : form_and_code(&coder, &piece, room);
     }
     write_section(exchange, segment, frame);
     lnt_graph_header(graph, frame)->flags = flags;

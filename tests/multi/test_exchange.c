@@ -42,6 +42,7 @@ typedef struct world {
 } world_t;
 
 static world_t world;
+static bool no_helpers;
 
 static uint64_t draw(uint64_t n)
 {
@@ -266,7 +267,7 @@ static void make_pool(uint64_t random)
 {
     static uint64_t n_worlds;
     const lnt_pool_params_t params = {.started = nothing, .done = nothing};
-    const uint32_t n_threads = spy.on ? 1 : 1 + (uint32_t)((random + n_worlds++) % THREADS);
+    const uint32_t n_threads = spy.on || no_helpers ? 1 : 1 + (uint32_t)((random + n_worlds++) % THREADS);
 
     world.min_elems = 1 + random / THREADS % 2 * 200;
     ck_assert_int_eq(lnt_pool_create(&params, &world.pool), LNT_OK);
@@ -349,14 +350,16 @@ static void put_value(bucket_t *bucket, uint32_t rank, uint64_t p, float value)
 }
 
 /* Where means are squared: a value just below the largest one that can be, so that the error or the rounding of the
- * codec decides. */
-static void draw_hot(bucket_t *bucket, uint64_t p)
+ * codec decides. Or one beyond it whose opposite some other rank has, so that the sum does not tell. */
+static void draw_hot(bucket_t *bucket, uint64_t p, bool opposed)
 {
     const oracle_t *o = &bucket->oracle;
-    float most = 1.8446743e19f * (1 - (float)draw(1000) * 5e-6f) / (o->factor * (float)o->size[0]);
+    float most = 1.8446743e19f * (opposed ? 1.01f : 1 - (float)draw(1000) * 5e-6f) / (o->factor * (float)o->size[0]);
 
     for (uint32_t r = 0; r < o->n; r++) {
-        put_value(bucket, r, p, world.own_local ? 2 * most : most);
+        float value = opposed && r % 2 != 0 ? -most : most;
+
+        put_value(bucket, r, p, world.own_local ? 2 * value : value);
         bucket->more[r][p] = 0;
     }
     bucket->bias[p] = 0;
@@ -379,7 +382,7 @@ static void draw_inputs(bucket_t *bucket)
         }
         bucket->bias[p] = zero ? nil : random_value(spread);
         if (p == hot) {
-            draw_hot(bucket, p);
+            draw_hot(bucket, p, draw(3) == 0);
         }
     }
 }
@@ -830,6 +833,73 @@ START_TEST(encoders_know_the_place_of_elements)
 }
 END_TEST
 
+/* Every rank looks at its own values, however it forms them. */
+START_TEST(squares_that_cancel_are_seen)
+{
+    shape_t shape = {
+        .n = 2, .label = {1, 2}, .block = 64, .n_extents = 1, .count = {200}, .feeds_v = true, .sum = true};
+
+    seed_case(0, 70);
+    for (int k = 0; k < 80; k++) {
+        shape.codec = (int)draw(ORACLE_CODECS);
+        make_world(&shape, 1, fake_random(&world.net));
+        draw_inputs(&world.bucket[0]);
+        draw_hot(&world.bucket[0], draw(200), true);
+        form_inputs(&world.bucket[0]);
+        oracle_run(&world.bucket[0].oracle);
+        run_ranks(1);
+        ck_assert_int_eq(world.job[0].flags, world.bucket[0].oracle.flags);
+        end_world();
+    }
+}
+END_TEST
+
+static void start_rank(uint32_t r)
+{
+    lnt_job_t *job = &world.job[r];
+
+    job->graphs = world.graphs[r];
+    job->n_graphs = 1;
+    job->ready = world.ready[r];
+    job->sequence = 1;
+    lnt_exec_post(world.net.exec[r], job);
+    lnt_job_ready(world.net.exec[r], job, 0);
+}
+
+/* Nobody waits for the frames of the own chunk: those for the next node are coded first, and leave at once. */
+START_TEST(frames_for_others_are_coded_first)
+{
+    shape_t shape = {.n = 3, .label = {1, 2, 3}, .codec = ORACLE_SIGN1, .block = 64, .n_extents = 1, .count = {6000}};
+
+    seed_case(0, 60);
+    shape.segment = 64;
+    no_helpers = true;
+    make_world(&shape, 1, fake_random(&world.net));
+    draw_inputs(&world.bucket[0]);
+    for (uint32_t r = 0; r < world.n; r++) {
+        uint32_t before = world.net.n_items;
+
+        start_rank(r);
+        ck_assert(lnt_exec_progress(world.net.exec[r]));
+        ck_assert_uint_gt(world.net.n_items, before);
+        for (uint32_t i = before; i < world.net.n_items; i++) {
+            const lnt_frame_header_t *header = (const void *)world.net.items[i].send->frame;
+
+            ck_assert_uint_eq(header->chunk, (r + 1) % 3);
+            ck_assert_uint_eq(header->segment, i - before);
+        }
+    }
+    while (!all_done()) {
+        for (uint32_t r = 0; r < world.n; r++) {
+            (void)lnt_exec_progress(world.net.exec[r]);
+        }
+        (void)fake_step(&world.net);
+    }
+    end_world();
+    no_helpers = false;
+}
+END_TEST
+
 int main(void)
 {
     const int n_maps = (int)(sizeof(maps) / sizeof(maps[0]));
@@ -849,6 +919,8 @@ int main(void)
     tcase_add_loop_test(tests, compat_grids_match_the_oracle, 0, n_maps);
     tcase_add_loop_test(tests, segments_and_order_leave_results_alone, 0, n_maps);
     tcase_add_test(tests, encoders_know_the_place_of_elements);
+    tcase_add_test(tests, squares_that_cancel_are_seen);
+    tcase_add_test(tests, frames_for_others_are_coded_first);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
