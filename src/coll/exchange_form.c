@@ -255,8 +255,7 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
     return flag_unless(finite);
 }
 
-/* The gradient itself, if it is what form_wire would make of it: nothing to add, to multiply or to note. Coding checks
- * it as form_wire does. */
+/* Nothing to add, to multiply or to note. Coding finds what is not finite, as form_wire does. */
 const void *lnt_exchange_as_given(const lnt_exchange_t *exchange, const lnt_piece_t *piece, lnt_dtype_t *dtype_p)
 {
     lnt_run_t run = lnt_layout_run(&exchange->grid, piece->pos, piece->pos + 1);

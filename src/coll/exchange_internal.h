@@ -108,8 +108,8 @@ static inline bool lnt_live_bit(const uint8_t *live, uint64_t i)
 /* What is coded, before the error is added: node sum, factor, finite check, produce_wire. Also notes which blocks are
  * touched. Returns flags of the values; those of the node's frames that overlap [pos, end) come from gather_flags. */
 uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t *piece, float *values);
-/* The gradient itself, where form_wire would make nothing else of it: its elements of *dtype_p, to be coded as they are.
- * NULL: form it. */
+/* The gradient itself, where form_wire would make nothing else of it: its elements of *dtype_p, to be coded as they
+ * are. NULL: form it. */
 const void *lnt_exchange_as_given(const lnt_exchange_t *exchange, const lnt_piece_t *piece, lnt_dtype_t *dtype_p);
 uint8_t lnt_exchange_gather_flags(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end);
 
