@@ -1,5 +1,5 @@
 /* Elementwise work, reference: plain loops. Inner loops have constant trip counts, so that compilers vectorise them;
- * what is not whole strips goes through padded scratch. */
+ * what is not whole pieces goes through padded scratch. */
 #include <string.h>
 
 #include "bf16_math.h"
@@ -7,11 +7,11 @@
 #include "impl.h"
 #include "reduce_tree.h"
 
-enum { STRIP = 128 };
+enum { PIECE = 128 };
 
-static size_t strip_size(uint64_t left)
+static size_t piece_size(uint64_t left)
 {
-    return left < STRIP ? (size_t)left : STRIP;
+    return left < PIECE ? (size_t)left : PIECE;
 }
 
 static void add(float *sum, const float *more, uint64_t n)
@@ -60,24 +60,24 @@ static void f32_narrow(const float *values, uint64_t n, void *out)
 #define LNT_HALF_ARRAYS(_type)                                                                                         \
     static void _type##_widen(const void *values, uint64_t n, float *out)                                              \
     {                                                                                                                  \
-        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
-            uint16_t codes[STRIP] = {0};                                                                               \
-            float wide[STRIP];                                                                                         \
-            size_t count = strip_size(n - i);                                                                          \
+        for (uint64_t i = 0; i < n; i += PIECE) {                                                                      \
+            uint16_t codes[PIECE] = {0};                                                                               \
+            float wide[PIECE];                                                                                         \
+            size_t count = piece_size(n - i);                                                                          \
             memcpy(codes, (const uint8_t *)values + i * sizeof(*codes), count * sizeof(*codes));                       \
-            for (size_t k = 0; k < STRIP; k++)                                                                         \
+            for (size_t k = 0; k < PIECE; k++)                                                                         \
                 wide[k] = lnt_##_type##_value(codes[k]);                                                               \
             memcpy(out + i, wide, count * sizeof(*wide));                                                              \
         }                                                                                                              \
     }                                                                                                                  \
     static void _type##_narrow(const float *values, uint64_t n, void *out)                                             \
     {                                                                                                                  \
-        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
-            float wide[STRIP] = {0};                                                                                   \
-            uint16_t codes[STRIP];                                                                                     \
-            size_t count = strip_size(n - i);                                                                          \
+        for (uint64_t i = 0; i < n; i += PIECE) {                                                                      \
+            float wide[PIECE] = {0};                                                                                   \
+            uint16_t codes[PIECE];                                                                                     \
+            size_t count = piece_size(n - i);                                                                          \
             memcpy(wide, values + i, count * sizeof(*wide));                                                           \
-            for (size_t k = 0; k < STRIP; k++)                                                                         \
+            for (size_t k = 0; k < PIECE; k++)                                                                         \
                 codes[k] = lnt_##_type##_code(wide[k]);                                                                \
             memcpy((uint8_t *)out + i * sizeof(*codes), codes, count * sizeof(*codes));                                \
         }                                                                                                              \
@@ -92,18 +92,18 @@ static void f32_narrow(const float *values, uint64_t n, void *out)
     static bool _type##_widen_scaled(const void *values, uint64_t n, float factor, float *out)                         \
     {                                                                                                                  \
         bool all = true;                                                                                               \
-        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
-            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), strip_size(n - i), out + i);                 \
-            all &= scale(out + i, strip_size(n - i), factor);                                                          \
+        for (uint64_t i = 0; i < n; i += PIECE) {                                                                      \
+            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), piece_size(n - i), out + i);                 \
+            all &= scale(out + i, piece_size(n - i), factor);                                                          \
         }                                                                                                              \
         return all;                                                                                                    \
     }                                                                                                                  \
     static void _type##_widen_add(const void *values, uint64_t n, float *sum)                                          \
     {                                                                                                                  \
-        for (uint64_t i = 0; i < n; i += STRIP) {                                                                      \
-            float wide[STRIP];                                                                                         \
-            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), strip_size(n - i), wide);                    \
-            add(sum + i, wide, strip_size(n - i));                                                                     \
+        for (uint64_t i = 0; i < n; i += PIECE) {                                                                      \
+            float wide[PIECE];                                                                                         \
+            _type##_widen((const uint8_t *)values + i * sizeof(uint16_t), piece_size(n - i), wide);                    \
+            add(sum + i, wide, piece_size(n - i));                                                                     \
         }                                                                                                              \
     }
 
