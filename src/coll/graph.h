@@ -18,7 +18,8 @@ typedef struct lnt_graph lnt_graph_t;
 
 /* Computes. `task` is the task's number; arg is what the builder stored. Must not block. With a number of elements
  * (lnt_graph_set_elems) it may run on any thread beside other tasks, those of other graphs too: it touches only what
- * edges order, and frame headers only of frames that it makes. */
+ * edges order. That holds for frame headers too: it reads those of frames that its edges say have arrived, writes those
+ * of frames it makes, and touches none that a SEND may be writing. */
 typedef void (*lnt_task_fn_t)(lnt_graph_t *graph, uint32_t task, uint64_t arg);
 
 typedef struct lnt_task {
