@@ -1,5 +1,7 @@
 /* Fuzz target: the decoders behind the public calls, decode, decode_add and decode_sum of every usable implementation,
- * over any bytes as codes, scales and masks. All give what the reference gives; a sum of NaNs may be any of them.
+ * over any bytes as codes, scales and masks. What is compared: every value, bit for bit, with what the reference gives;
+ * where one is NaN the other must be NaN, any of them. Under scales that no encoder writes (negative, Inf, NaN: public
+ * calls refuse them before an op sees them) the values are the row's own affair, and only memory is watched.
  *
  * Input: codec, block / 64 - 1, count (2 bytes), runs - 1, bits (masked, add, scales made legal), then
  * what masks, scales and codes are filled with.
