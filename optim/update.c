@@ -17,7 +17,7 @@ static const row_t rows[] = {
 #endif
 };
 
-static const lnt_update_ops_t *ops_named(const char *impl)
+const lnt_update_ops_t *lnt_update_ops_named(const char *impl)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (!strcmp(rows[i].impl, impl)) return rows[i].ops;
@@ -30,7 +30,7 @@ lnt_update_ops_t lnt_update_ops_of(const lnt_kernel_impl_t *impl)
     const lnt_kernel_impl_t *impls = lnt_kernel_impls(&n_impls);
     lnt_update_ops_t ops = *rows[0].ops;
     for (const lnt_kernel_impl_t *row = impls; row <= impl; row++) {
-        const lnt_update_ops_t *more = ops_named(row->name);
+        const lnt_update_ops_t *more = lnt_update_ops_named(row->name);
         if (more && row->usable()) lnt_ops_override(&ops, more, sizeof(ops));
     }
     return ops;

@@ -30,6 +30,7 @@ extern const lnt_update_ops_t lnt_update_ops_ref, lnt_update_ops_avx2, lnt_updat
 /* The rules of the selected implementation (lnt_kernels_selected): complete, valid for ever. */
 const lnt_update_ops_t *lnt_updates(void);
 
+const lnt_update_ops_t *lnt_update_ops_named(const char *impl);    /* what the row itself brings; NULL: nothing */
 lnt_update_ops_t lnt_update_ops_of(const lnt_kernel_impl_t *impl); /* of every usable row up to `impl` */
 
 #endif
