@@ -209,6 +209,8 @@ void codec_report_wrong(const codec_case_t *test, const codec_lane_t *lane, code
 lnt_status_t codec_report_close(const codec_world_t *world);
 
 /* codec_perf_bars.c: the bars of docs/perf.md; returns an exit code. */
+enum { CODEC_PERF_ABSENT = 77 }; /* exit code: this machine cannot measure what was asked for */
+
 int codec_bars(codec_world_t *world);
 
 #endif

@@ -10,8 +10,6 @@
 #include "../src/base/error.h"
 #include "codec_perf.h"
 
-enum { ABSENT = 77 };
-
 static const char *const rule_words[] = {"l2", "l1", NULL};
 static const char *const stream_words[] = {"auto", "off", "on", NULL};
 static const char *const device_words[] = {"host", "cuda", NULL};
@@ -49,7 +47,8 @@ static const tool_option_t options[] = {
     OPTION(0, "compare", NULL, LNT_CFG_BOOL, "off", compare,
            .help = "time ref too, whatever --impl says, and print the others over it"),
     OPTION(0, "bars", NULL, LNT_CFG_BOOL, "off", bars,
-           .help = "measure what docs/perf.md sets bars for; exit code 1 where one is missed"),
+           .help = "measure what docs/perf.md sets bars for; exit code 1 where one is missed or could not be measured, "
+                   "77 where none could"),
     OPTION(0, "markdown", NULL, LNT_CFG_BOOL, "off", markdown, .help = "print the table as Markdown"),
     OPTION(0, "memory", "BYTES", LNT_CFG_BYTES, "4g", memory_bytes, .help = "refuse to use more"),
     OPTION(0, "seed", "N", LNT_CFG_U64, "0", seed, .help = "of the data; 0: a new one, printed"),
@@ -185,9 +184,9 @@ static int run_tool(const codec_config_t *config)
     if (code != TOOL_OK) return code;
     if (world.space->absent() != NULL) {
         (void)fprintf(stderr, CODEC_PERF_NAME ": skipped: %s: %s\n", world.space->name, world.space->absent());
-        return ABSENT;
+        return CODEC_PERF_ABSENT;
     }
-    if (!all_usable(config)) return ABSENT;
+    if (!all_usable(config)) return CODEC_PERF_ABSENT;
     world.machine.c2c_ns = machine_core_to_core_ns();
     return config->bars ? codec_bars(&world) : run_cases(&world);
 }
