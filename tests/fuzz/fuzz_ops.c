@@ -9,7 +9,7 @@
 #include "../../kernels/impl.h"
 #include "fuzz_target.h"
 
-enum { COUNT_MAX = 4600, RUNS_MAX = 17, MASKED = 1, ADD = 2, LEGAL = 4 };
+enum { COUNT_MAX = 1200, RUNS_MAX = 17, MASKED = 1, ADD = 2, LEGAL = 4 };
 
 typedef struct job {
     const lnt_codec_row_t *row;
