@@ -37,8 +37,9 @@ static const lnt_kernel_impl_t impls[] = {
 enum { N_IMPLS = sizeof(impls) / sizeof(impls[0]) };
 _Static_assert((int)N_IMPLS <= (int)LNT_KERNEL_IMPLS_MAX, "tables by implementation have room for all rows");
 
-const char *const lnt_kernel_choices[] = {"auto", "ref", "avx2", "avx512", NULL};
-_Static_assert(sizeof(lnt_kernel_choices) / sizeof(lnt_kernel_choices[0]) == 2 + N_IMPLS, "auto, every row, NULL");
+const char *const lnt_kernel_choices[] = {"auto", "ref", "avx2", "avx512", "cuda", NULL};
+_Static_assert(sizeof(lnt_kernel_choices) / sizeof(lnt_kernel_choices[0]) == 3 + N_IMPLS,
+               "auto, every row, cuda, NULL");
 
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p)
 {
@@ -101,6 +102,11 @@ static void fill_arrays(void)
 void lnt_kernels_select(const lnt_kernel_impl_t *impl)
 {
     atomic_store_explicit(&selected, impl, memory_order_release);
+}
+
+bool lnt_kernels_any_selected(void)
+{
+    return atomic_load_explicit(&selected, memory_order_acquire) != NULL;
 }
 
 const lnt_kernel_impl_t *lnt_kernels_selected(void)

@@ -32,10 +32,11 @@ enum { LNT_KERNEL_IMPLS_MAX = 8 };
 /* Rows from slowest to fastest, at most LNT_KERNEL_IMPLS_MAX; row 0 is "ref". */
 const lnt_kernel_impl_t *lnt_kernel_impls(size_t *n_impls_p);
 
-/* What LINNET_KERNELS may be: "auto", then the names of all rows, then NULL. */
+/* What LINNET_KERNELS may be: "auto", then the names of all rows, then "cuda", which is no row (its ops take device
+ * memory, cuda_kernels.h) and is refused by name, then NULL. */
 extern const char *const lnt_kernel_choices[];
 
-/* NULL if unknown. "auto": the last usable row. */
+/* NULL where no row has the name, as for "cuda". "auto": the last usable row. */
 const lnt_kernel_impl_t *lnt_kernel_impl_by_name(const char *name);
 
 /* The ops of a codec: those of every usable row up to `impl`, an element of the table, later ones over earlier ones. */
@@ -45,9 +46,11 @@ lnt_codec_ops_t lnt_kernel_ops(const lnt_kernel_impl_t *impl, lnt_codec_id_t id)
 void lnt_codec_ops_override(lnt_codec_ops_t *ops, const lnt_codec_ops_t *more);
 void lnt_ops_override(void *ops, const void *more, size_t bytes); /* of any table that holds functions only */
 
-/* The implementation that lnt_arrays and the update rules use, process-wide; `auto` until somebody selects. Any thread,
- * any time: all give the same bytes. */
+/* The implementation that new codecs, lnt_arrays and the update rules use, process-wide; `auto` until somebody selects.
+ * Contexts select what LINNET_KERNELS says when they are created, and so does the first codec of a process without a
+ * context. Any thread, any time: all give the same bytes. NULL: nobody has selected. */
 void lnt_kernels_select(const lnt_kernel_impl_t *impl);
+bool lnt_kernels_any_selected(void);
 const lnt_kernel_impl_t *lnt_kernels_selected(void);
 lnt_array_ops_t lnt_kernel_arrays(const lnt_kernel_impl_t *impl); /* as lnt_kernel_ops */
 

@@ -22,24 +22,30 @@ typedef struct kernels_config {
 const lnt_cfg_row_t lnt_kernels_config_rows[] = {
     {.name = "KERNELS",
      .default_text = "auto",
-     .help = "implementation of the kernels: auto (the fastest this machine can run), or one by name; all give the "
-             "same bytes",
+     .help = "implementation of the kernels: auto (the fastest this machine can run), ref, avx2 or avx512; all give "
+             "the same bytes. Read when a context is created. cuda is refused: kernels for device memory are called "
+             "through kernels/cuda_kernels.h, collectives and plans work in host memory",
      .offset = offsetof(kernels_config_t, kernels),
      .type = LNT_CFG_ENUM,
      .words = lnt_kernel_choices},
     {.name = NULL},
 };
 
-static lnt_status_t choose_kernels(const lnt_kernel_impl_t **impl_p)
+lnt_status_t lnt_kernels_configure(void)
 {
     kernels_config_t config = {0};
     LNT_TRY(lnt_config_from_env(lnt_kernels_config_rows, &config));
     const char *name = lnt_kernel_choices[config.kernels];
     const lnt_kernel_impl_t *impl = lnt_kernel_impl_by_name(name);
+    if (!impl)
+        return lnt_error(LNT_ERR_CONFIG, "use ref, avx2, avx512 or auto",
+                         "LINNET_KERNELS=%s: kernels for device memory are called through kernels/cuda_kernels.h; "
+                         "collectives and plans work in host memory",
+                         name);
     if (!impl->usable())
         return lnt_error(LNT_ERR_CONFIG, "unset LINNET_KERNELS", "LINNET_KERNELS=%s: not usable on this machine (%s)",
                          name, impl->doc);
-    *impl_p = impl;
+    lnt_kernels_select(impl);
     return LNT_OK;
 }
 
@@ -57,7 +63,6 @@ static lnt_status_t unknown_codec(const char *name)
 lnt_status_t lnt_codec_init(lnt_codec_t *codec, const char *name, uint32_t block, lnt_scale_rule_t rule)
 {
     const lnt_codec_row_t *row = lnt_codec_row_by_name(name);
-    const lnt_kernel_impl_t *impl = NULL;
     if (!row) return unknown_codec(name);
     if (block == 0) block = row->default_block;
     if (block % BLOCK_UNIT || block > MAX_BLOCK)
@@ -66,10 +71,9 @@ lnt_status_t lnt_codec_init(lnt_codec_t *codec, const char *name, uint32_t block
     if (rule != LNT_SCALE_L2 && !(rule == LNT_SCALE_L1 && row->has_scale_rule))
         return lnt_error(LNT_ERR_INVALID_ARG, "only sign1 has LNT_SCALE_L1", "codec %s: scale rule %d", name,
                          (int)rule);
-    LNT_TRY(choose_kernels(&impl));
-    lnt_kernels_select(impl);
+    if (!lnt_kernels_any_selected()) LNT_TRY(lnt_kernels_configure());
     codec->row = row;
-    codec->ops = lnt_kernel_ops(impl, row->id);
+    codec->ops = lnt_kernel_ops(lnt_kernels_selected(), row->id);
     codec->cfg = (lnt_codec_cfg_t){.block = block, .scale_rule = rule};
     return LNT_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <linnet/version.h>
 
+#include "codec_api.h"
 #include "progress.h"
 #include "threads.h"
 
@@ -95,6 +96,7 @@ lnt_status_t lnt_context_create_versioned(const lnt_context_params_t *params, ui
     LNT_TRY_GOTO(status, create_logger(context, params), err_release);
     LNT_TRY_GOTO(status, lnt_config_from_env(lnt_core_config_rows, &context->config), err_release);
     check_unknown(context);
+    LNT_TRY_GOTO(status, lnt_kernels_configure(), err_release);
     LNT_TRY_GOTO(status, create_progress(context, params), err_release);
 
     (void)lnt_log_set_current(previous);

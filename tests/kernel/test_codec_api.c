@@ -1,4 +1,6 @@
 /* The public codec calls: creation, sizes, and what they refuse. */
+#include <linnet/context.h>
+
 #include "kernel_testing.h"
 
 static lnt_codec_t *create(const char *name, uint32_t block)
@@ -52,17 +54,62 @@ START_TEST(bad_parameters_are_refused_by_name)
 }
 END_TEST
 
+/* The first codec of a process whose LINNET_KERNELS is this. */
+static lnt_status_t first_codec(const char *kernels, lnt_codec_t *codec)
+{
+    if (kernels)
+        setenv("LINNET_KERNELS", kernels, 1);
+    else
+        unsetenv("LINNET_KERNELS");
+    lnt_kernels_select(NULL);
+    return lnt_codec_init(codec, "sign1", 0, LNT_SCALE_L2);
+}
+
 START_TEST(kernels_are_chosen_by_the_environment)
 {
     lnt_codec_t codec;
-    setenv("LINNET_KERNELS", "ref", 1);
-    ck_assert_int_eq(lnt_codec_init(&codec, "sign1", 0, LNT_SCALE_L2), LNT_OK);
+    ck_assert_int_eq(first_codec("ref", &codec), LNT_OK);
     ck_assert(codec.ops.encode == lnt_sign1_ops_ref.encode);
-    setenv("LINNET_KERNELS", "abacus", 1);
-    ck_assert_int_eq(lnt_codec_init(&codec, "sign1", 0, LNT_SCALE_L2), LNT_ERR_CONFIG);
+    ck_assert_int_eq(first_codec("abacus", &codec), LNT_ERR_CONFIG);
     ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "abacus"));
+    ck_assert_int_eq(first_codec(NULL, &codec), LNT_OK);
+    ck_assert_ptr_eq(lnt_kernels_selected(), lnt_kernel_impl_by_name("auto"));
+}
+END_TEST
+
+/* The word is known, so the error says what to use, not what is spelled like it. */
+START_TEST(kernels_for_device_memory_are_refused_by_name)
+{
+    lnt_context_params_t params = {.struct_size = sizeof(params)};
+    lnt_context_t *context = NULL;
+    lnt_codec_t codec;
+    ck_assert_ptr_null(lnt_kernel_impl_by_name("cuda"));
+    ck_assert_int_eq(first_codec("cuda", &codec), LNT_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "cuda_kernels.h"));
+    ck_assert_ptr_nonnull(strstr(lnt_last_error()->cure, "avx512"));
+    ck_assert_int_eq(lnt_context_create(&params, &context), LNT_ERR_CONFIG);
+    ck_assert_ptr_null(context);
+    ck_assert(!lnt_kernels_any_selected());
     unsetenv("LINNET_KERNELS");
+}
+END_TEST
+
+/* A change of the environment reaches new contexts, not codecs made under those that run. */
+START_TEST(a_running_process_keeps_its_kernels)
+{
+    lnt_context_params_t params = {.struct_size = sizeof(params)};
+    lnt_context_t *context;
+    lnt_codec_t codec;
+    ck_assert_int_eq(first_codec("auto", &codec), LNT_OK);
+    setenv("LINNET_KERNELS", "ref", 1);
+    ck_assert_int_eq(lnt_context_create(&params, &context), LNT_OK);
+    ck_assert_str_eq(lnt_kernels_selected()->name, "ref");
+    setenv("LINNET_KERNELS", "auto", 1);
     ck_assert_int_eq(lnt_codec_init(&codec, "sign1", 0, LNT_SCALE_L2), LNT_OK);
+    ck_assert_str_eq(lnt_kernels_selected()->name, "ref");
+    ck_assert(codec.ops.encode == lnt_sign1_ops_ref.encode);
+    ck_assert_int_eq(lnt_context_destroy(context), LNT_OK);
+    unsetenv("LINNET_KERNELS");
 }
 END_TEST
 
@@ -76,12 +123,12 @@ START_TEST(every_implementation_has_a_name)
     for (size_t i = 0; i < n_impls; i++) {
         ck_assert_str_eq(lnt_kernel_choices[1 + i], impls[i].name);
         ck_assert_ptr_eq(lnt_kernel_impl_by_name(impls[i].name), &impls[i]);
-        setenv("LINNET_KERNELS", impls[i].name, 1);
-        lnt_status_t status = lnt_codec_init(&codec, "sign1", 0, LNT_SCALE_L2);
+        lnt_status_t status = first_codec(impls[i].name, &codec);
         ck_assert_int_eq(status, impls[i].usable() ? LNT_OK : LNT_ERR_CONFIG);
         if (status != LNT_OK) ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, impls[i].doc));
     }
-    ck_assert_ptr_null(lnt_kernel_choices[1 + n_impls]);
+    ck_assert_str_eq(lnt_kernel_choices[1 + n_impls], "cuda");
+    ck_assert_ptr_null(lnt_kernel_choices[2 + n_impls]);
     unsetenv("LINNET_KERNELS");
 }
 END_TEST
@@ -221,6 +268,8 @@ int main(void)
     tcase_add_test(all, every_listed_name_can_be_created);
     tcase_add_test(all, bad_parameters_are_refused_by_name);
     tcase_add_test(all, kernels_are_chosen_by_the_environment);
+    tcase_add_test(all, kernels_for_device_memory_are_refused_by_name);
+    tcase_add_test(all, a_running_process_keeps_its_kernels);
     tcase_add_test(all, every_implementation_has_a_name);
     tcase_add_test(all, a_faster_row_may_bring_single_ops);
     tcase_add_test(all, no_codec_is_no_crash);
