@@ -41,19 +41,18 @@ static void zero_dead(float *a, size_t n, const uint8_t *live)
         if (!live_bit(live, i)) a[i] = 0.0f;
 }
 
-lnt_tops_t lnt_ref_load(const lnt_encode_in_t *in, uint64_t first, size_t n, float *a)
+void lnt_ref_load(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk)
 {
     const uint8_t *values = (const uint8_t *)in->values + first * lnt_dtype_size(in->dtype);
-    lnt_array_ops_ref.widen[in->dtype](values, n, a);
-    memset(a + n, 0, LNT_PAD * sizeof(*a));
-    if (in->error_in) add_error(a, in->error_in + first, n);
-    lnt_tops_t tops;
-    tops.all = tops.live = top_magnitude(a, n);
-    if (in->live) {
-        zero_dead(a, n, in->live + first / 8);
-        tops.live = top_magnitude(a, n);
-    }
-    return tops;
+    lnt_array_ops_ref.widen[in->dtype](values, n, room);
+    memset(room + n, 0, LNT_PAD * sizeof(*room));
+    if (in->error_in) add_error(room, in->error_in + first, n);
+    chunk->a = room;
+    chunk->n = n;
+    chunk->tops[0].all = chunk->tops[0].live = top_magnitude(room, n);
+    if (!chunk->live) return;
+    zero_dead(room, n, chunk->live);
+    chunk->tops[0].live = top_magnitude(room, n);
 }
 
 float lnt_ref_finish(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned)
@@ -79,11 +78,11 @@ static void clear_codes(const lnt_ref_loops_t *loops, const uint8_t *live, size_
     }
 }
 
-void lnt_ref_code(const lnt_ref_loops_t *loops, const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)
+void lnt_ref_code(const lnt_ref_loops_t *loops, const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 {
     alignas(64) float unwanted[LNT_CHUNK + LNT_PAD];
     if (!error) error = unwanted;
-    loops->code(chunk, scale, codes, error);
+    loops->code(chunk, chunk->scales[0], codes, error);
     clear_codes(loops, chunk->live, chunk->n, codes, error);
 }
 

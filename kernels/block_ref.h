@@ -24,9 +24,9 @@ typedef struct lnt_ref_loops {
     void (*decode)(const uint8_t *restrict codes, size_t n, const uint8_t *live, float scale, float *restrict values);
 } lnt_ref_loops_t;
 
-lnt_tops_t lnt_ref_load(const lnt_encode_in_t *in, uint64_t first, size_t n, float *a);
+void lnt_ref_load(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk);
 float lnt_ref_finish(const lnt_ref_loops_t *loops, const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned);
-void lnt_ref_code(const lnt_ref_loops_t *loops, const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error);
+void lnt_ref_code(const lnt_ref_loops_t *loops, const lnt_chunk_t *chunk, uint8_t *codes, float *error);
 void lnt_ref_sum(const lnt_ref_loops_t *loops, const uint8_t *const *codes, const float *scales, uint32_t n_runs,
                  size_t n, const uint8_t *live, bool add, float *out);
 
@@ -40,9 +40,9 @@ void lnt_ref_sum(const lnt_ref_loops_t *loops, const uint8_t *const *codes, cons
     {                                                                                                                  \
         return lnt_ref_finish(&_codec##_loops, cfg, m, poisoned);                                                      \
     }                                                                                                                  \
-    static void _codec##_plain_code(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)               \
+    static void _codec##_plain_code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)                            \
     {                                                                                                                  \
-        lnt_ref_code(&_codec##_loops, chunk, scale, codes, error);                                                     \
+        lnt_ref_code(&_codec##_loops, chunk, codes, error);                                                            \
     }                                                                                                                  \
     static void _codec##_plain_sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n,        \
                                    const uint8_t *live, bool add, float *out)                                          \

@@ -11,6 +11,18 @@ typedef struct source {
     const uint8_t *live;
 } source_t;
 
+LNT_INLINE size_t element_size(lnt_dtype_t dtype)
+{
+    return dtype == LNT_F32 ? 4 : 2;
+}
+
+LNT_INLINE void clear_strip(float *a)
+{
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        vf_store(a + v * VEC, vf_zero());
+}
+
 LNT_INLINE vf load_values(lnt_dtype_t dtype, const uint8_t *values, size_t i)
 {
     if (dtype == LNT_BF16) return vf_load_bf16(values + 2 * i);
@@ -41,41 +53,86 @@ LNT_INLINE void load_tail(lnt_dtype_t dtype, const source_t *from, size_t i, siz
 {
     alignas(64) uint8_t values[4 * STRIP] = {0};
     alignas(64) float error[STRIP] = {0};
-    const size_t size = dtype == LNT_F32 ? 4 : 2;
+    const size_t size = element_size(dtype);
     source_t tail = {values, from->error ? error : NULL, from->live};
     memcpy(values, from->values + i * size, n * size);
     if (from->error) memcpy(error, from->error + i, n * sizeof(*error));
     load_strip(dtype, &tail, 0, strip_lanes(from->live, i, i + n), a + i, all, live);
 }
 
-/* Which inputs there are is constant in each of the variants below. */
-LNT_INLINE lnt_tops_t load_elements(lnt_dtype_t dtype, const source_t *from, size_t n, float *a)
+/* Block b, which is elements [i, end). Which inputs there are is constant in each of the variants below. */
+LNT_INLINE lnt_tops_t load_block(lnt_dtype_t dtype, const source_t *from, size_t i, size_t end, float *a)
 {
     vi all = vi_all(0), live = vi_all(0);
-    size_t i = 0;
-    for (; i + STRIP <= n; i += STRIP)
+    for (; i + STRIP <= end; i += STRIP)
         load_strip(dtype, from, i, from->live ? load_u32(from->live + i / 8) : ~0u, a, &all, &live);
-    if (i < n) load_tail(dtype, from, i, n - i, a, &all, &live);
-    lnt_tops_t tops = {.all = vi_highest(all)};
-    tops.live = from->live ? vi_highest(live) : tops.all;
-    return tops;
+    if (i < end) load_tail(dtype, from, i, end - i, a, &all, &live);
+    uint32_t top_all = vi_highest(all);
+    return (lnt_tops_t){top_all, from->live ? vi_highest(live) : top_all};
 }
 
-LNT_INLINE lnt_tops_t load_dtype(lnt_dtype_t dtype, const source_t *from, size_t n, float *a)
+LNT_INLINE void load_blocks(lnt_dtype_t dtype, const source_t *from, size_t n, size_t block, float *a, lnt_tops_t *tops)
+{
+    for (size_t i = 0, b = 0; i < n; i += block, b++)
+        tops[b] = load_block(dtype, from, i, n - i < block ? n : i + block, a);
+}
+
+LNT_INLINE void load_dtype(lnt_dtype_t dtype, const source_t *from, size_t n, size_t block, float *a, lnt_tops_t *tops)
 {
     const source_t bare = {from->values, NULL, NULL}, feedback = {from->values, from->error, NULL},
                    masked = {from->values, NULL, from->live};
-    if (!from->live) return from->error ? load_elements(dtype, &feedback, n, a) : load_elements(dtype, &bare, n, a);
-    return from->error ? load_elements(dtype, from, n, a) : load_elements(dtype, &masked, n, a);
+    if (from->error && from->live)
+        load_blocks(dtype, from, n, block, a, tops);
+    else if (from->live)
+        load_blocks(dtype, &masked, n, block, a, tops);
+    else if (from->error)
+        load_blocks(dtype, &feedback, n, block, a, tops);
+    else
+        load_blocks(dtype, &bare, n, block, a, tops);
 }
 
-lnt_tops_t LNT_ISA_NAME(lnt_chunk_load)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *a)
+/* Several maxima, so that one need not wait for the other. */
+LNT_INLINE uint32_t top_of(const float *a, size_t n)
 {
-    const source_t from = {(const uint8_t *)in->values + first * lnt_dtype_size(in->dtype),
-                           in->error_in ? in->error_in + first : NULL, in->live ? in->live + first / 8 : NULL};
-    size_t strips = (n + STRIP - 1) / STRIP * STRIP;
-    memset(a + strips, 0, (n + LNT_PAD - strips) * sizeof(*a));
-    if (in->dtype == LNT_BF16) return load_dtype(LNT_BF16, &from, n, a);
-    if (in->dtype == LNT_F16) return load_dtype(LNT_F16, &from, n, a);
-    return load_dtype(LNT_F32, &from, n, a);
+    vi tops[STRIP_VECS];
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        tops[v] = vi_all(0);
+    for (size_t i = 0; i < n; i += STRIP) {
+        LNT_UNROLL
+        for (int v = 0; v < STRIP_VECS; v++)
+            tops[v] = vi_max(tops[v], vf_magnitude_bits(vf_load(a + i + v * VEC)));
+    }
+    LNT_UNROLL
+    for (int v = 1; v < STRIP_VECS; v++)
+        tops[0] = vi_max(tops[0], tops[v]);
+    return vi_highest(tops[0]);
+}
+
+/* Whole rounds of f32 to which nothing is to be done stay where they are. Blocks are whole strips. */
+LNT_INLINE void look_at(const float *a, size_t n, size_t block, lnt_tops_t *tops)
+{
+    for (size_t i = 0, b = 0; i < n; i += block, b++)
+        tops[b].all = tops[b].live = top_of(a + i, n - i < block ? n - i : block);
+}
+
+void LNT_ISA_NAME(lnt_chunk_load)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk)
+{
+    const source_t from = {(const uint8_t *)in->values + first * element_size(in->dtype),
+                           in->error_in ? in->error_in + first : NULL, chunk->live};
+    chunk->n = n;
+    chunk->a = room;
+    if (in->dtype == LNT_F32 && !from.error && !from.live && n % LNT_PAD == 0) {
+        chunk->a = (const float *)(const void *)from.values;
+        look_at(chunk->a, n, chunk->block, chunk->tops);
+        return;
+    }
+    for (size_t i = (n + STRIP - 1) / STRIP * STRIP; i % LNT_PAD; i += STRIP)
+        clear_strip(room + i);
+    if (in->dtype == LNT_BF16)
+        load_dtype(LNT_BF16, &from, n, chunk->block, room, chunk->tops);
+    else if (in->dtype == LNT_F16)
+        load_dtype(LNT_F16, &from, n, chunk->block, room, chunk->tops);
+    else
+        load_dtype(LNT_F32, &from, n, chunk->block, room, chunk->tops);
 }

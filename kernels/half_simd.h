@@ -94,15 +94,29 @@ LNT_INLINE vh f16_sr_code(vf x, const chances_t *c, size_t i)
 typedef vh (*half_code_fn)(vf x, const chances_t *c, size_t i);
 typedef vf (*half_value_fn)(vh code);
 
+LNT_INLINE void half_code_strip(half_code_fn code, half_value_fn value, const float *from, const chances_t *c, size_t i,
+                                uint8_t *codes, float *error, bool stream)
+{
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++) {
+        size_t k = i + (size_t)v * VEC;
+        vf a = vf_load(from + k);
+        vh half = code(a, c, k);
+        vh_store(codes + 2 * k, half);
+        if (error) error_store(error + k, vf_sub(a, value(half)), stream);
+    }
+}
+
 LNT_INLINE void half_code(half_code_fn code, half_value_fn value, const lnt_chunk_t *chunk, uint8_t *codes,
                           float *error)
 {
     const chances_t c = chances(chunk);
-    for (size_t i = 0; i < chunk->n; i += VEC) {
-        vf a = vf_load(chunk->a + i);
-        vh half = code(a, &c, i);
-        vh_store(codes + 2 * i, half);
-        if (error) vf_store(error + i, vf_sub(a, value(half)));
+    const lnt_ahead_t ahead = chunk->ahead;
+    const float *from = chunk->a;
+    bool stream = error && streams(chunk, error);
+    for (size_t i = 0; i < chunk->n; i += STRIP) {
+        prefetch_both(ahead, i, STRIP);
+        half_code_strip(code, value, from, &c, i, codes, error, stream);
     }
 }
 
@@ -123,16 +137,16 @@ LNT_INLINE void half_values(half_value_fn value, const uint8_t *codes, vf *strip
         strip[v] = value(vh_load(codes + 2 * v * VEC));
 }
 
-LNT_INLINE void bf16_values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+LNT_INLINE void bf16_values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
 {
-    (void)scale;
+    (void)levels;
     (void)lanes;
     half_values(vh_bf16_value, codes, strip);
 }
 
-LNT_INLINE void f16_values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+LNT_INLINE void f16_values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
 {
-    (void)scale;
+    (void)levels;
     (void)lanes;
     half_values(vh_f16_value, codes, strip);
 }
@@ -141,22 +155,22 @@ LNT_INLINE void f16_values(const uint8_t *codes, float scale, uint32_t lanes, vf
 #define LNT_HALF_CODEC(_codec, _format, _largest, _infinity)                                                           \
     static bool _codec##_overflows(const lnt_chunk_t *chunk)                                                           \
     {                                                                                                                  \
-        return chunk->top_bits > (_largest) && half_overflows(_codec##_code, _infinity, chunk);                        \
+        return chunk->tops[0].live > (_largest) && half_overflows(_codec##_code, _infinity, chunk);                    \
     }                                                                                                                  \
-    static void _codec##_codes(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)                    \
+    static void _codec##_codes(const lnt_chunk_t *chunk, uint8_t *codes, float *error)                                 \
     {                                                                                                                  \
-        (void)scale;                                                                                                   \
         half_code(_codec##_code, vh_##_format##_value, chunk, codes, error);                                           \
     }                                                                                                                  \
     LNT_INLINE void _codec##_sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n,          \
                                  const uint8_t *live, bool add, float *out)                                            \
     {                                                                                                                  \
-        simd_sum(_format##_values, 16, codes, scales, n_runs, n, live, add, out);                                      \
+        simd_sum(_format##_values, scale_alone, 16, codes, scales, n_runs, n, live, add, out);                         \
     }                                                                                                                  \
     LNT_INLINE lnt_block_codec_t _codec(void)                                                                          \
     {                                                                                                                  \
         return (lnt_block_codec_t){.bits = 16,                                                                         \
                                    .strip = STRIP,                                                                     \
+                                   .stream_end = vec_stream_end,                                                       \
                                    .load = LNT_ISA_NAME(lnt_chunk_load),                                               \
                                    .overflows = _codec##_overflows,                                                    \
                                    .finish = no_scale,                                                                 \

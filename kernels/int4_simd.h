@@ -13,34 +13,29 @@ static float int4_finish_ref(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m,
     return lnt_int4_ops_ref.finish(cfg, m, poisoned);
 }
 
-static void int4_code(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)
+LNT_INLINE float int4_scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
 {
-    const intq_chunk_t k = intq_chunk(scale, LNT_INT4_TOP);
-    if (intq_code_zero(chunk, scale, (chunk->n + 1) / 2, codes, error)) return;
-    for (size_t i = 0; i < chunk->n; i += STRIP) {
-        vf a[STRIP_VECS], numbers[STRIP_VECS], decoded[STRIP_VECS];
-        vi strip[STRIP_VECS];
-        strip_load(chunk->a + i, a);
-        intq_strip(&k, a, strip, numbers);
-        strip_store_i4(codes + i / 2, strip);
-        if (!error) continue;
-        intq_scale_strip(&k, numbers, decoded);
-        strip_store_error(error + i, a, decoded);
-    }
+    (void)cfg;
+    return intq_scale_of(chunk->tops[b].live, LNT_INT4_TOP, poisoned);
 }
 
-LNT_INLINE void int4_values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+static void int4_code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
+{
+    intq_code(chunk, LNT_INT4_TOP, strip_store_i4, 4, codes, error);
+}
+
+LNT_INLINE void int4_values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
 {
     vi numbers[STRIP_VECS];
     (void)lanes;
     strip_load_i4(codes, numbers);
-    intq_values(numbers, scale, strip);
+    intq_values(numbers, levels->scale, strip);
 }
 
 LNT_INLINE void int4_sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n,
                          const uint8_t *live, bool add, float *out)
 {
-    simd_sum(int4_values, 4, codes, scales, n_runs, n, live, add, out);
+    simd_sum(int4_values, scale_alone, 4, codes, scales, n_runs, n, live, add, out);
 }
 
 LNT_INLINE lnt_block_codec_t int4(void)
@@ -48,9 +43,11 @@ LNT_INLINE lnt_block_codec_t int4(void)
     return (lnt_block_codec_t){.bits = 4,
                                .has_scales = true,
                                .strip = STRIP,
+                               .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
                                .measure = intq_measure,
                                .finish = int4_finish_ref,
+                               .scale = int4_scale_of,
                                .code = int4_code,
                                .sum = int4_sum};
 }
@@ -88,26 +85,44 @@ LNT_INLINE void rotate_back(vf *strip)
         strip[v] = vf_mul(strip[v], vf_all(LNT_HADAMARD_INVERSE));
 }
 
-/* Only strips that are whole and live are rotated. */
+/* Only strips that are whole and live are rotated. Blocks are whole strips, so the end of the chunk decides. */
 LNT_INLINE bool rotates(const lnt_chunk_t *chunk, size_t i)
 {
     return strip_lanes(chunk->live, i, chunk->n) == ~0u;
 }
 
-static void hadamard_measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m)
+/* The largest magnitude, rotated, of elements [i, end). */
+static uint32_t hadamard_top(const lnt_chunk_t *chunk, size_t i, size_t end)
 {
-    vi largest = vi_all((int32_t)m->amax_bits);
-    (void)cfg;
-    (void)shift;
-    for (size_t i = 0; i < chunk->n; i += STRIP) {
+    vi largest = vi_all(0);
+    for (; i < end; i += STRIP) {
         vf a[STRIP_VECS];
+        prefetch_values(chunk->ahead, i, STRIP);
         strip_load(chunk->a + i, a);
         if (rotates(chunk, i)) rotate(a);
         LNT_UNROLL
         for (int v = 0; v < STRIP_VECS; v++)
             largest = vi_max(largest, vf_magnitude_bits(a[v]));
     }
-    m->amax_bits = vi_highest(largest);
+    return vi_highest(largest);
+}
+
+static void hadamard_measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m)
+{
+    uint32_t top = hadamard_top(chunk, 0, chunk->n);
+    (void)cfg;
+    (void)shift;
+    if (top > m->amax_bits) m->amax_bits = top;
+}
+
+static float hadamard_scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
+{
+    size_t first = b * chunk->block, end = chunk->n - first < chunk->block ? chunk->n : first + chunk->block;
+    float scale = lnt_int4_scale(hadamard_top(chunk, first, end));
+    (void)cfg;
+    if (lnt_hadamard_scale_decodes(scale)) return scale;
+    *poisoned = true;
+    return 0.0f;
 }
 
 static float hadamard_finish_ref(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned)
@@ -115,40 +130,71 @@ static float hadamard_finish_ref(const lnt_codec_cfg_t *cfg, const lnt_measure_t
     return lnt_int4_hadamard_ops_ref.finish(cfg, m, poisoned);
 }
 
-LNT_INLINE void hadamard_code_strip(const intq_chunk_t *k, const float *from, bool rotated, uint8_t *codes,
-                                    float *error)
+/* Rotated, the largest magnitude is another one: every strip looks at its own. */
+LNT_INLINE void hadamard_codes(const intq_chunk_t *k, const vf *turned, vi *codes)
 {
-    vf a[STRIP_VECS], turned[STRIP_VECS], numbers[STRIP_VECS], decoded[STRIP_VECS];
+    vi farthest = vi_all(0), largest = vi_all(0);
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        largest = vi_max(largest, vf_magnitude_bits(vf_mul(turned[v], k->inverse)));
+    intq_multiply(k, turned, codes, &farthest);
+    bool bounded = !vm_bits(vi_greater(largest, vf_bits(vf_all(LNT_INT4_TOP + 0.25f))));
+    if (!k->multiply || !bounded || !intq_proved(k, farthest)) intq_divide(k, turned, codes);
+}
+
+LNT_INLINE void hadamard_code_strip(const intq_chunk_t *k, const float *from, bool rotated, uint8_t *codes,
+                                    float *error, bool stream)
+{
+    vf a[STRIP_VECS], turned[STRIP_VECS], decoded[STRIP_VECS];
     vi strip[STRIP_VECS];
     strip_load(from, a);
     strip_load(from, turned);
     if (rotated) rotate(turned);
-    intq_strip(k, turned, strip, numbers);
+    hadamard_codes(k, turned, strip);
     strip_store_i4(codes, strip);
     if (!error) return;
-    intq_scale_strip(k, numbers, decoded);
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        decoded[v] = vf_mul(vi_to_float(strip[v]), k->scale);
     if (rotated) rotate_back(decoded);
-    strip_store_error(error, a, decoded);
+    strip_store_error(error, a, decoded, stream);
 }
 
-static void hadamard_code(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)
+/* Block b, which is elements [i, end). */
+LNT_INLINE void hadamard_code_block(const lnt_chunk_t *chunk, size_t b, size_t i, size_t end, uint8_t *codes,
+                                    float *error, bool stream)
 {
+    float scale = chunk->scales[b];
     const intq_chunk_t k = intq_chunk(scale, LNT_INT4_TOP);
-    if (intq_code_zero(chunk, scale, (chunk->n + 1) / 2, codes, error)) return;
-    for (size_t i = 0; i < chunk->n; i += STRIP)
-        hadamard_code_strip(&k, chunk->a + i, rotates(chunk, i), codes + i / 2, error ? error + i : NULL);
+    if (!(scale > 0.0f)) {
+        memset(codes + i / 2, 0, (end - i + 1) / 2);
+        if (error) memcpy(error + i, chunk->a + i, (end - i) * sizeof(*error));
+        return;
+    }
+    for (; i < end; i += STRIP) {
+        prefetch_both(chunk->ahead, i, STRIP);
+        hadamard_code_strip(&k, chunk->a + i, rotates(chunk, i), codes + i / 2, error ? error + i : NULL, stream);
+    }
 }
 
-LNT_INLINE void hadamard_values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+static void hadamard_code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 {
-    int4_values(codes, scale, lanes, strip);
+    bool stream = error && streams(chunk, error);
+    for (size_t i = 0, b = 0; i < chunk->n; i += chunk->block, b++)
+        hadamard_code_block(chunk, b, i, chunk->n - i < chunk->block ? chunk->n : i + chunk->block, codes, error,
+                            stream);
+}
+
+LNT_INLINE void hadamard_values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
+{
+    int4_values(codes, levels, lanes, strip);
     if (lanes == ~0u) rotate_back(strip);
 }
 
 LNT_INLINE void hadamard_sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n,
                              const uint8_t *live, bool add, float *out)
 {
-    simd_sum(hadamard_values, 4, codes, scales, n_runs, n, live, add, out);
+    simd_sum(hadamard_values, scale_alone, 4, codes, scales, n_runs, n, live, add, out);
 }
 
 LNT_INLINE lnt_block_codec_t int4_hadamard(void)
@@ -156,9 +202,12 @@ LNT_INLINE lnt_block_codec_t int4_hadamard(void)
     return (lnt_block_codec_t){.bits = 4,
                                .has_scales = true,
                                .strip = STRIP,
+                               .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
                                .measure = hadamard_measure,
                                .finish = hadamard_finish_ref,
+                               .scale = hadamard_scale_of,
+                               .sweeps = true,
                                .code = hadamard_code,
                                .sum = hadamard_sum};
 }

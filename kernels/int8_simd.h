@@ -7,36 +7,31 @@ static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *po
     return lnt_int8_ops_ref.finish(cfg, m, poisoned);
 }
 
-static void code(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)
+LNT_INLINE float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
 {
-    const intq_chunk_t k = intq_chunk(scale, LNT_INT8_TOP);
-    if (intq_code_zero(chunk, scale, chunk->n, codes, error)) return;
-    for (size_t i = 0; i < chunk->n; i += STRIP) {
-        vf a[STRIP_VECS], numbers[STRIP_VECS], decoded[STRIP_VECS];
-        vi strip[STRIP_VECS];
-        strip_load(chunk->a + i, a);
-        intq_strip(&k, a, strip, numbers);
-        strip_store_i8(codes + i, strip);
-        if (!error) continue;
-        intq_scale_strip(&k, numbers, decoded);
-        strip_store_error(error + i, a, decoded);
-    }
+    (void)cfg;
+    return intq_scale_of(chunk->tops[b].live, LNT_INT8_TOP, poisoned);
 }
 
-LNT_INLINE void values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
+{
+    intq_code(chunk, LNT_INT8_TOP, strip_store_i8, 8, codes, error);
+}
+
+LNT_INLINE void values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
 {
     vi numbers[STRIP_VECS];
     (void)lanes;
     LNT_UNROLL
     for (int v = 0; v < STRIP_VECS; v++)
         numbers[v] = vi_load_i8(codes + v * VEC);
-    intq_values(numbers, scale, strip);
+    intq_values(numbers, levels->scale, strip);
 }
 
 LNT_INLINE void sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n, const uint8_t *live,
                     bool add, float *out)
 {
-    simd_sum(values, 8, codes, scales, n_runs, n, live, add, out);
+    simd_sum(values, scale_alone, 8, codes, scales, n_runs, n, live, add, out);
 }
 
 LNT_INLINE lnt_block_codec_t int8(void)
@@ -44,9 +39,11 @@ LNT_INLINE lnt_block_codec_t int8(void)
     return (lnt_block_codec_t){.bits = 8,
                                .has_scales = true,
                                .strip = STRIP,
+                               .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
                                .measure = intq_measure,
                                .finish = finish,
+                               .scale = scale_of,
                                .code = code,
                                .sum = sum};
 }

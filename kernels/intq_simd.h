@@ -1,4 +1,4 @@
-/* int8, int4 and int4_hadamard, vector loops. Compiled per codec and instruction set, which define LNT_INTQ_* before.
+/* What int8, int4 and int4_hadamard share, vector loops.
  *
  * The reference divides, code = rint(clamp(a / scale)), and a division per element is too slow. Here x = a * (1 /
  * scale) is rounded, and whatever could round differently is found and divided after all. With u = 2^-24, t = a / scale
@@ -7,8 +7,8 @@
  * reciprocal which is a normal number; a subnormal product is off by 2^-149 more, which no half-integer is near.)
  * rint(x) and rint(q) differ only if a half-integer lies between x and q, that is, if x is less than that far from one.
  * x - rint(x) is exact, so |x - rint(x)| < 1/2 - (top + 1/2) 4u proves the code. Magnitudes up to top + 1/4 need no
- * clamp, since they round to top at most. A strip that proves nothing is divided, and so is everything under a scale
- * that is not in [2^-126, 2^126].
+ * clamp, since they round to top at most. What is not proved is divided, and so is everything under a scale that
+ * is not in [2^-126, 2^126].
  */
 #ifndef LNT_INTQ_SIMD_H
 #define LNT_INTQ_SIMD_H
@@ -16,8 +16,6 @@
 #include "block_simd.h"
 #include "impl.h"
 #include "intq_math.h"
-
-#define LNT_INTQ_SHIFTER 12582912.0f /* as in lnt_intq_round */
 
 /* What a chunk has in common. */
 typedef struct intq_chunk {
@@ -32,6 +30,12 @@ LNT_INLINE intq_chunk_t intq_chunk(float scale, float top)
     return (intq_chunk_t){top, vf_all(scale), vf_all(normal ? 1.0f / scale : 0.0f), normal};
 }
 
+/* Do no magnitudes up to `largest`, as bits, need the clamp? */
+LNT_INLINE bool intq_bounded(float scale, float top, uint32_t largest)
+{
+    return lnt_f32_from_bits(largest) <= scale * (top + 0.125f);
+}
+
 /* lnt_intq_clamp */
 LNT_INLINE vf intq_clamp(vf x, float top)
 {
@@ -39,48 +43,112 @@ LNT_INLINE vf intq_clamp(vf x, float top)
     return vi_floats(vi_or(magnitude, vi_and(vf_bits(x), vi_all(INT32_MIN))));
 }
 
-/* Codes of a strip and, as floats, the same numbers. Codes are read off the sum with the shifter: its unit is 1. */
-LNT_INLINE void intq_divide(const intq_chunk_t *k, const vf *a, vi *codes, vf *numbers)
+/* Codes of a strip, of magnitudes up to top. */
+LNT_INLINE void intq_divide(const intq_chunk_t *k, const vf *a, vi *codes)
 {
-    const vf shifter = vf_all(LNT_INTQ_SHIFTER);
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        codes[v] = vf_to_int(intq_clamp(vf_div(a[v], k->scale), k->top));
+}
+
+/* The same by the reciprocal. *farthest_p becomes the largest of what was there and the distances of quotients from
+ * their codes, as bits. */
+LNT_INLINE void intq_multiply(const intq_chunk_t *k, const vf *a, vi *codes, vi *farthest_p)
+{
     LNT_UNROLL
     for (int v = 0; v < STRIP_VECS; v++) {
-        vf shifted = vf_add(intq_clamp(vf_div(a[v], k->scale), k->top), shifter);
-        codes[v] = vi_sub(vf_bits(shifted), vf_bits(shifter));
-        numbers[v] = vf_sub(shifted, shifter);
+        vf x = vf_mul(a[v], k->inverse);
+        codes[v] = vf_to_int(x);
+        *farthest_p = vi_max(*farthest_p, vf_magnitude_bits(vf_sub(x, vi_to_float(codes[v]))));
     }
 }
 
-/* The same by the reciprocal. Returns whether all of it is proved. */
-LNT_INLINE bool intq_multiply(const intq_chunk_t *k, const vf *a, vi *codes, vf *numbers)
+LNT_INLINE bool intq_proved(const intq_chunk_t *k, vi farthest)
 {
-    const vf shifter = vf_all(LNT_INTQ_SHIFTER);
-    const float near = 0.5f - (k->top + 0.5f) * 0x1p-22f;
-    vi distance = vi_all(0), largest = vi_all(0);
+    return !vm_bits(vi_greater(farthest, vf_bits(vf_all(0.5f - (k->top + 0.5f) * 0x1p-22f))));
+}
+
+/* Codes of a strip to memory. */
+typedef void (*intq_store_fn)(uint8_t *codes, const vi *strip);
+
+typedef struct intq_out {
+    uint8_t *codes;
+    float *error;
+    bool stream;
+} intq_out_t;
+
+LNT_INLINE void intq_store(const intq_chunk_t *k, intq_store_fn store, size_t bits, const vf *a, const vi *strip,
+                           size_t i, const intq_out_t *out)
+{
+    vf decoded[STRIP_VECS];
+    store(out->codes + i * bits / 8, strip);
+    if (!out->error) return;
     LNT_UNROLL
-    for (int v = 0; v < STRIP_VECS; v++) {
-        vf x = vf_mul(a[v], k->inverse), shifted = vf_add(x, shifter);
-        codes[v] = vi_sub(vf_bits(shifted), vf_bits(shifter));
-        numbers[v] = vf_sub(shifted, shifter);
-        distance = vi_max(distance, vf_magnitude_bits(vf_sub(x, numbers[v])));
-        largest = vi_max(largest, vf_magnitude_bits(x));
+    for (int v = 0; v < STRIP_VECS; v++)
+        decoded[v] = vf_mul(vi_to_float(strip[v]), k->scale);
+    strip_store_error(out->error + i, a, decoded, out->stream);
+}
+
+/* Strips [i, end). Returns whether all is proved, which `divide` needs not. */
+LNT_INLINE bool intq_code_strips(const lnt_chunk_t *chunk, const intq_chunk_t *k, intq_store_fn store, size_t bits,
+                                 size_t i, size_t end, bool divide, const intq_out_t *out)
+{
+    const lnt_ahead_t ahead = chunk->ahead;
+    const float *from = chunk->a;
+    vi farthest = vi_all(0);
+    for (; i < end; i += STRIP) {
+        vf a[STRIP_VECS];
+        vi strip[STRIP_VECS];
+        if (!divide) prefetch_both(ahead, i, STRIP);
+        strip_load(from + i, a);
+        if (divide)
+            intq_divide(k, a, strip);
+        else
+            intq_multiply(k, a, strip, &farthest);
+        intq_store(k, store, bits, a, strip, i, out);
     }
-    return !vm_bits(vi_greater(distance, vf_bits(vf_all(near)))) &&
-           !vm_bits(vi_greater(largest, vf_bits(vf_all(k->top + 0.25f))));
+    return intq_proved(k, farthest);
 }
 
-LNT_INLINE void intq_strip(const intq_chunk_t *k, const vf *a, vi *codes, vf *numbers)
+/* Block b, which is elements [i, end): some strips at a time, so that proofs cost little, and little is done twice
+ * where they fail. Under a scale that is not positive codes are 0, and everything is lost. */
+LNT_INLINE void intq_code_block(const lnt_chunk_t *chunk, float top, intq_store_fn store, size_t bits, size_t b,
+                                size_t i, size_t end, const intq_out_t *out)
 {
-    if (!k->multiply || !intq_multiply(k, a, codes, numbers)) intq_divide(k, a, codes, numbers);
+    enum { SOME = 8 * STRIP };
+    float scale = chunk->scales[b];
+    intq_chunk_t k = intq_chunk(scale, top);
+    if (!(scale > 0.0f)) {
+        memset(out->codes + i * bits / 8, 0, ((end - i) * bits + 7) / 8);
+        if (out->error) memcpy(out->error + i, chunk->a + i, (end - i) * sizeof(*out->error));
+        return;
+    }
+    if (!intq_bounded(scale, top, chunk->tops[b].live)) k.multiply = false;
+    for (; i < end; i += SOME) {
+        size_t some_end = end - i < SOME ? end : i + SOME;
+        bool proved = k.multiply && intq_code_strips(chunk, &k, store, bits, i, some_end, false, out);
+        if (!proved) (void)intq_code_strips(chunk, &k, store, bits, i, some_end, true, out);
+    }
 }
 
-/* A scale that is not positive divides nothing: codes 0, and everything is lost. */
-LNT_INLINE bool intq_code_zero(const lnt_chunk_t *chunk, float scale, size_t code_bytes, uint8_t *codes, float *error)
+LNT_INLINE void intq_code_blocks(const lnt_chunk_t *chunk, float top, intq_store_fn store, size_t bits,
+                                 const intq_out_t *out)
 {
-    if (scale > 0.0f) return false;
-    memset(codes, 0, code_bytes);
-    if (error) memcpy(error, chunk->a, chunk->n * sizeof(*error));
-    return true;
+    for (size_t i = 0, b = 0; i < chunk->n; i += chunk->block, b++)
+        intq_code_block(chunk, top, store, bits, b, i, chunk->n - i < chunk->block ? chunk->n : i + chunk->block, out);
+}
+
+/* lnt_block_codec_t.code of int8 and int4. What is constant in each of the variants makes its loop short. */
+LNT_INLINE void intq_code(const lnt_chunk_t *chunk, float top, intq_store_fn store, size_t bits, uint8_t *codes,
+                          float *error)
+{
+    const intq_out_t bare = {codes, NULL, false}, kept = {codes, error, false}, streamed = {codes, error, true};
+    if (!error)
+        intq_code_blocks(chunk, top, store, bits, &bare);
+    else if (streams(chunk, error))
+        intq_code_blocks(chunk, top, store, bits, &streamed);
+    else
+        intq_code_blocks(chunk, top, store, bits, &kept);
 }
 
 /* The maximum was found when the chunk was loaded. */
@@ -88,7 +156,16 @@ static inline void intq_measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *c
 {
     (void)cfg;
     (void)shift;
-    if (chunk->top_bits > m->amax_bits) m->amax_bits = chunk->top_bits;
+    if (chunk->tops[0].live > m->amax_bits) m->amax_bits = chunk->tops[0].live;
+}
+
+/* The scale of a clean block. */
+LNT_INLINE float intq_scale_of(uint32_t amax_bits, float top, bool *poisoned)
+{
+    float scale = lnt_intq_scale(amax_bits, top);
+    if (lnt_intq_scale_decodes(scale, top)) return scale;
+    *poisoned = true;
+    return 0.0f;
 }
 
 /* Decoded values of a strip. */
@@ -97,13 +174,6 @@ LNT_INLINE void intq_values(const vi *codes, float scale, vf *values)
     LNT_UNROLL
     for (int v = 0; v < STRIP_VECS; v++)
         values[v] = vf_mul(vi_to_float(codes[v]), vf_all(scale));
-}
-
-LNT_INLINE void intq_scale_strip(const intq_chunk_t *k, const vf *numbers, vf *values)
-{
-    LNT_UNROLL
-    for (int v = 0; v < STRIP_VECS; v++)
-        values[v] = vf_mul(numbers[v], k->scale);
 }
 
 #endif

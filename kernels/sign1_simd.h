@@ -6,15 +6,24 @@
 
 enum { COLUMN = SWEEP_VECS * VECD, COLUMNS = LNT_TREE_LANES / COLUMN };
 
-/* A column of the lanes down all rounds of the chunk. The product of two f32 is exact in f64, so fused or not makes no
- * difference. */
-LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, double *lanes)
+/* Column c of the lanes down all rounds from `base` on. The product of two f32 is exact in f64, so fused or not makes
+ * no difference. Steps share what is ahead as if they were the chunk's elements in order. `fresh`: what is in the lanes
+ * does not count. */
+LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, int c, lnt_ahead_t ahead, bool fresh,
+                      double *lanes)
 {
+    size_t share = (size_t)c * (n / COLUMNS);
     vd sums[SWEEP_VECS];
+    base += c * COLUMN;
+    lanes += c * COLUMN;
     LNT_UNROLL
     for (int k = 0; k < SWEEP_VECS; k++)
-        sums[k] = vd_load(lanes + k * VECD);
+        sums[k] = fresh ? vd_zero() : vd_load(lanes + k * VECD);
     for (size_t i = 0; i < n; i += LNT_TREE_LANES) {
+        if (fresh)
+            prefetch_values(ahead, share + i / COLUMNS, COLUMN);
+        else
+            prefetch_both(ahead, share + i / COLUMNS, COLUMN);
         LNT_UNROLL
         for (int k = 0; k < SWEEP_VECS; k++) {
             vd x = vd_load_f32(base + i + k * VECD);
@@ -26,15 +35,21 @@ LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, double
         vd_store(lanes + k * VECD, sums[k]);
 }
 
+/* All columns of n elements, of which the first is lane `shift`. */
+LNT_INLINE void sweep_all(lnt_scale_rule_t rule, const float *a, size_t n, size_t shift, lnt_ahead_t ahead, bool fresh,
+                          double *lanes)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        if (rule == LNT_SCALE_L1)
+            sweep(LNT_SCALE_L1, a - shift, shift + n, c, ahead, fresh, lanes);
+        else
+            sweep(LNT_SCALE_L2, a - shift, shift + n, c, ahead, fresh, lanes);
+    }
+}
+
 static void measure(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t shift, lnt_measure_t *m)
 {
-    const float *base = chunk->a - shift;
-    for (int c = 0; c < COLUMNS; c++) {
-        if (cfg->scale_rule == LNT_SCALE_L1)
-            sweep(LNT_SCALE_L1, base + c * COLUMN, shift + chunk->n, m->lanes + c * COLUMN);
-        else
-            sweep(LNT_SCALE_L2, base + c * COLUMN, shift + chunk->n, m->lanes + c * COLUMN);
-    }
+    sweep_all(cfg->scale_rule, chunk->a, chunk->n, shift, chunk->ahead, false, m->lanes);
 }
 
 static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned)
@@ -42,9 +57,22 @@ static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *po
     return lnt_sign1_ops_ref.finish(cfg, m, poisoned);
 }
 
+static float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
+{
+    alignas(64) double lanes[LNT_TREE_LANES];
+    size_t first = b * chunk->block, n = chunk->n - first < chunk->block ? chunk->n - first : chunk->block;
+    lnt_ahead_t ahead = chunk->ahead;
+    (void)poisoned;
+    ahead.values += first << ahead.value_shift;
+    sweep_all(cfg->scale_rule, chunk->a + first, n, 0, ahead, true, lanes);
+    double sum = vec_tree_combine(lanes);
+    uint64_t n_live = lnt_chunk_live(chunk, b);
+    return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(sum, n_live) : lnt_sign1_scale_l2(sum, n_live);
+}
+
 /* Dead elements are +0 here and would code as 1. */
 LNT_INLINE void code_strip(const float *a, vf positive, vf negative, const uint8_t *live, uint32_t lanes,
-                           uint8_t *codes, float *error)
+                           uint8_t *codes, float *error, bool stream)
 {
     uint32_t word = 0;
     LNT_UNROLL
@@ -54,34 +82,63 @@ LNT_INLINE void code_strip(const float *a, vf positive, vf negative, const uint8
         word |= vm_bits(up) << (v * VEC);
         if (!error) continue;
         vf left = vf_sub(x, vf_choose(up, positive, negative));
-        vf_store(error + v * VEC, live ? strip_choose(lanes, v, left, vf_zero()) : left);
+        error_store(error + v * VEC, live ? strip_choose(lanes, v, left, vf_zero()) : left, stream);
     }
     store_u32(codes, word & lanes);
 }
 
-static void code(const lnt_chunk_t *chunk, float scale, uint8_t *codes, float *error)
+/* Block b, which is elements [i, end). */
+LNT_INLINE void code_block(const lnt_chunk_t *chunk, const uint8_t *live, size_t b, size_t i, size_t end,
+                           uint8_t *codes, float *error, bool stream)
 {
-    const vf positive = vf_all(scale), negative = vf_all(lnt_sign1_negative(scale));
-    const uint8_t *live = chunk->live;
-    for (size_t i = 0; i < chunk->n; i += STRIP)
-        code_strip(chunk->a + i, positive, negative, live, strip_lanes(live, i, chunk->n), codes + i / 8,
-                   error ? error + i : NULL);
+    const vf positive = vf_all(chunk->scales[b]), negative = vf_all(lnt_sign1_negative(chunk->scales[b]));
+    const lnt_ahead_t ahead = chunk->ahead;
+    const float *a = chunk->a;
+    for (; i < end; i += STRIP) {
+        prefetch_both(ahead, i, STRIP);
+        code_strip(a + i, positive, negative, live, live || end - i < STRIP ? strip_lanes(live, i, end) : ~0u,
+                   codes + i / 8, error ? error + i : NULL, stream);
+    }
 }
 
-LNT_INLINE void values(const uint8_t *codes, float scale, uint32_t lanes, vf *strip)
+LNT_INLINE void code_blocks(const lnt_chunk_t *chunk, const uint8_t *live, uint8_t *codes, float *error, bool stream)
 {
-    const vf positive = vf_all(scale), negative = vf_all(lnt_sign1_negative(scale));
+    for (size_t i = 0, b = 0; i < chunk->n; i += chunk->block, b++)
+        code_block(chunk, live, b, i, chunk->n - i < chunk->block ? chunk->n : i + chunk->block, codes, error, stream);
+}
+
+/* What is constant in each of the variants makes its loop short. */
+static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
+{
+    if (chunk->live)
+        code_blocks(chunk, chunk->live, codes, error, false);
+    else if (!error)
+        code_blocks(chunk, NULL, codes, NULL, false);
+    else if (streams(chunk, error))
+        code_blocks(chunk, NULL, codes, error, true);
+    else
+        code_blocks(chunk, NULL, codes, error, false);
+}
+
+LNT_INLINE levels_t levels_of(float scale)
+{
+    return (levels_t){scale, lnt_sign1_negative(scale)};
+}
+
+LNT_INLINE void values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
+{
+    const vf high = vf_all(levels->scale), low = vf_all(levels->low);
     uint32_t word = load_u32(codes);
     (void)lanes;
     LNT_UNROLL
     for (int v = 0; v < STRIP_VECS; v++)
-        strip[v] = strip_choose(word, v, positive, negative);
+        strip[v] = strip_choose(word, v, high, low);
 }
 
 LNT_INLINE void sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n, const uint8_t *live,
                     bool add, float *out)
 {
-    simd_sum(values, 1, codes, scales, n_runs, n, live, add, out);
+    simd_sum(values, levels_of, 1, codes, scales, n_runs, n, live, add, out);
 }
 
 LNT_INLINE lnt_block_codec_t sign1(void)
@@ -89,9 +146,12 @@ LNT_INLINE lnt_block_codec_t sign1(void)
     return (lnt_block_codec_t){.bits = 1,
                                .has_scales = true,
                                .strip = STRIP,
+                               .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
                                .measure = measure,
                                .finish = finish,
+                               .scale = scale_of,
+                               .sweeps = true,
                                .code = code,
                                .sum = sum};
 }

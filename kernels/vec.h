@@ -18,6 +18,7 @@
 
 #include "float_bits.h"
 #include "lnt_inline.h"
+#include "reduce_tree.h"
 
 #if defined(__AVX512F__) || defined(LNT_AVX512_EMULATED)
 #include "vec_avx512.h"
@@ -78,6 +79,26 @@ LNT_INLINE void vf_store_bf16(void *to, vf x)
 LNT_INLINE void vf_store_f16(void *to, vf x)
 {
     vh_store(to, vf_f16_code(x));
+}
+
+/* ---- f64 ---- */
+
+/* lnt_tree_combine: four groups at a time, and four sums of the halving. */
+LNT_INLINE double vec_tree_combine(const double *lanes)
+{
+    __m256d groups[LNT_TREE_GROUPS / 4];
+    for (int g = 0; g < LNT_TREE_GROUPS / 4; g++) {
+        const double *lane = lanes + 16 * g;
+        __m256d first = _mm256_hadd_pd(_mm256_loadu_pd(lane), _mm256_loadu_pd(lane + 4));
+        __m256d second = _mm256_hadd_pd(_mm256_loadu_pd(lane + 8), _mm256_loadu_pd(lane + 12));
+        groups[g] = _mm256_add_pd(_mm256_permute2f128_pd(first, second, 0x20),  /* lanes 0 + 1 of every group */
+                                  _mm256_permute2f128_pd(first, second, 0x31)); /* lanes 2 + 3 */
+    }
+    for (int half = LNT_TREE_GROUPS / 8; half > 0; half /= 2)
+        for (int g = 0; g < half; g++)
+            groups[g] = _mm256_add_pd(groups[g], groups[g + half]);
+    __m128d pair = _mm_add_pd(_mm256_castpd256_pd128(groups[0]), _mm256_extractf128_pd(groups[0], 1));
+    return _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)));
 }
 
 /* ---- strips ---- */

@@ -313,6 +313,11 @@ LNT_INLINE vf vf_butterfly(vf x, int distance)
 
 /* ---- f64 ---- */
 
+LNT_INLINE vd vd_zero(void)
+{
+    return _mm256_setzero_pd();
+}
+
 LNT_INLINE vd vd_load(const double *from)
 {
     return _mm256_loadu_pd(from);

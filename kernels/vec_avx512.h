@@ -303,6 +303,11 @@ LNT_INLINE vf vf_butterfly(vf x, int distance)
 
 /* ---- f64 ---- */
 
+LNT_INLINE vd vd_zero(void)
+{
+    return _mm512_setzero_pd();
+}
+
 LNT_INLINE vd vd_load(const double *from)
 {
     return _mm512_loadu_pd(from);
