@@ -51,13 +51,15 @@ LNT_HD uint16_t lnt_f16_code_by_chance(float a, uint32_t random)
     return (uint16_t)(code | sign);
 }
 
-/* 2^112 moves the exponent's bias from 15 to 127 and makes subnormals normal: exact. */
+/* Numbers of the format are normal f32: the exponent's bias moves from 15 to 127, or the fraction counts units of
+ * 2^-24. No step has a subnormal operand, which a machine might be set to read as zero. */
 LNT_HD float lnt_f16_value(uint16_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x8000u) << 16, magnitude = (uint32_t)(code & 0x7fffu) << 13;
     if (magnitude > 0x0f800000u) return lnt_f32_from_bits(sign | 0x7fc00000u | magnitude);
     if (magnitude == 0x0f800000u) return lnt_f32_from_bits(sign | LNT_F32_INF_BITS);
-    return lnt_f32_from_bits(sign | lnt_f32_bits(lnt_f32_from_bits(magnitude) * 0x1p112f));
+    if (magnitude >= 0x00800000u) return lnt_f32_from_bits(sign | (magnitude + 0x38000000u));
+    return lnt_f32_from_bits(sign | lnt_f32_bits((float)(code & 0x3ffu) * 0x1p-24f));
 }
 
 /* Top bit set if and only if a rounds to Inf (or is not finite); OR over many vectorises. */
