@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../src/base/fp_env.h"
 #include "optim_impl.h"
 
 enum { ALIGN_ELEMS = 16 };
@@ -145,6 +146,7 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
 
 lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params, lnt_optim_t **optim_p)
 {
+    LNT_FP_SCOPE();
     const lnt_optim_row_t *row;
     lnt_optim_t *optim;
     lnt_status_t status;
@@ -197,6 +199,7 @@ static lnt_status_t check_between_steps(const lnt_optim_t *optim, const char *ca
 
 lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_group_t *values)
 {
+    LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && values != NULL && group < optim->n_groups);
     LNT_TRY(check_between_steps(optim, "lnt_optim_set_group"));
     LNT_TRY(check_group(group, values));
@@ -218,6 +221,7 @@ lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_g
 
 lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps)
 {
+    LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale > 0 && micro_steps >= 1);
     LNT_TRY(check_between_steps(optim, "lnt_optim_set_scaling"));
     optim->loss_scale = loss_scale;

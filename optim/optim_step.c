@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../src/base/fp_env.h"
 #include "../src/base/hash.h"
 #include "optim_impl.h"
 
@@ -55,6 +56,7 @@ static uint32_t hyper_hash(const lnt_optim_t *optim)
 
 lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
 {
+    LNT_FP_SCOPE();
     lnt_step_params_t params = {.struct_size = sizeof(params)};
 
     LNT_CHECK_ARG(optim != NULL);
@@ -117,6 +119,7 @@ static void advance(lnt_optim_t *optim)
 
 lnt_status_t lnt_optim_end(lnt_optim_t *optim)
 {
+    LNT_FP_SCOPE();
     lnt_status_t status;
 
     LNT_CHECK_ARG(optim != NULL);

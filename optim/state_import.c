@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "../src/base/fp_env.h"
 #include "../src/base/hash.h"
 #include <linnet/coll.h>
 
@@ -163,6 +164,7 @@ static lnt_status_t run_import(import_t *import, const void *blob, uint64_t byte
 
 lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes)
 {
+    LNT_FP_SCOPE();
     import_t import = {.optim = optim};
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
     lnt_status_t status;

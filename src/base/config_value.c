@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "error.h"
+#include "fp_env.h"
 #include "memory.h"
 
 enum { LEGAL_MAX_BYTES = 256 };
@@ -106,6 +107,7 @@ static bool set_bytes(const lnt_cfg_row_t *row, const char *text, void *field)
 
 static bool set_f64(const lnt_cfg_row_t *row, const char *text, void *field)
 {
+    LNT_FP_SCOPE(); /* a number is rounded as it is read */
     char *end;
     double value;
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);

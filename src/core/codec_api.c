@@ -11,6 +11,7 @@
 #include "../../kernels/float_bits.h"
 #include "../../kernels/impl.h"
 #include "../base/error.h"
+#include "../base/fp_env.h"
 #include "../base/memory.h"
 
 enum { MAX_BLOCK = 1 << 24, BLOCK_UNIT = 64 };
@@ -113,6 +114,7 @@ lnt_status_t lnt_codec_encode(const lnt_codec_t *codec, const void *input, lnt_d
 lnt_status_t lnt_codec_encode_seeded(const lnt_codec_t *codec, const void *input, lnt_dtype_t dtype, uint64_t n,
                                      uint64_t seed, uint64_t index, const float *error_in, float *error_out, void *wire)
 {
+    LNT_FP_SCOPE();
     LNT_CHECK_ARG(codec);
     LNT_CHECK_ARG(n == 0 || (input && wire));
     LNT_CHECK_ARG(error_in || !error_out);
@@ -145,6 +147,7 @@ static lnt_status_t check_wire(const lnt_codec_t *codec, const uint8_t *wire, ui
 lnt_status_t lnt_codec_decode(const lnt_codec_t *codec, const void *wire, uint64_t wire_bytes, uint64_t n,
                               float *output)
 {
+    LNT_FP_SCOPE();
     LNT_CHECK_ARG(codec);
     LNT_CHECK_ARG(n == 0 || (wire && output));
     LNT_TRY(check_wire(codec, wire, wire_bytes, n));
@@ -156,6 +159,7 @@ lnt_status_t lnt_codec_decode(const lnt_codec_t *codec, const void *wire, uint64
 lnt_status_t lnt_codec_decode_add(const lnt_codec_t *codec, const void *wire, uint64_t wire_bytes, uint64_t n,
                                   float *output)
 {
+    LNT_FP_SCOPE();
     LNT_CHECK_ARG(codec);
     LNT_CHECK_ARG(n == 0 || (wire && output));
     LNT_TRY(check_wire(codec, wire, wire_bytes, n));

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "../../kernels/dtype.h"
+#include "../base/fp_env.h"
 #include "plan_impl.h"
 
 static const char *const call_names[LNT_PLAN_CALLS] = {[LNT_PLAN_ADD_TENSOR] = "lnt_plan_add_tensor",
@@ -180,6 +181,7 @@ static lnt_status_t make_master(lnt_plan_tensor_t *tensor)
 
 lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_params_t *params, uint32_t *tensor_p)
 {
+    LNT_FP_SCOPE();
     lnt_plan_tensor_t tensor = {.ready = 0};
     char *name;
     lnt_status_t status;

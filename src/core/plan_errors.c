@@ -2,6 +2,7 @@
  * counts. */
 #include <string.h>
 
+#include "../base/fp_env.h"
 #include "plan_impl.h"
 
 /* Piece `index` of one owned range; *index counts down over ranges. True when it lies here. */
@@ -49,6 +50,7 @@ found:
 
 lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p)
 {
+    LNT_FP_SCOPE();
     double total = 0;
 
     LNT_CHECK_ARG(plan != NULL && program < plan->n_programs);

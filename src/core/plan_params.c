@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "../../kernels/dtype.h"
+#include "../base/fp_env.h"
 #include "plan_impl.h"
 
 enum { SYNC_PIECE = 1 << 20 }; /* elements per broadcast: bounds its workspace */
@@ -13,6 +14,7 @@ float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor)
 
 void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count)
 {
+    LNT_FP_SCOPE();
     const lnt_plan_tensor_t *source = &plan->tensors[tensor];
     const lnt_dtype_t dtype = source->params.param_dtype;
 

@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 
+#include "../base/fp_env.h"
 #include "plan_impl.h"
 
 static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *params)
@@ -105,6 +106,7 @@ static lnt_status_t check_replicas(lnt_plan_t *plan)
 
 lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
+    LNT_FP_SCOPE();
     lnt_job_t *job;
     uint64_t unready = 0;
 
@@ -195,6 +197,7 @@ lnt_status_t lnt_plan_veto(lnt_plan_t *plan)
 
 lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
+    LNT_FP_SCOPE();
     const lnt_array_ops_t *arrays;
     lnt_plan_tensor_t *tensor;
     float *sum;
@@ -294,6 +297,7 @@ static lnt_status_t wait_frames(lnt_plan_t *plan)
 
 lnt_status_t lnt_plan_end(lnt_plan_t *plan)
 {
+    LNT_FP_SCOPE();
     lnt_status_t status;
 
     LNT_CHECK_ARG(plan != NULL);

@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "../base/fp_env.h"
 #include "../base/thread.h"
 #include "cpu_list.h"
 
@@ -242,6 +243,7 @@ void lnt_progress_crowded(lnt_progress_t *progress)
 
 void lnt_progress_poll(lnt_progress_t *progress)
 {
+    LNT_FP_SCOPE();
     if (progress->has_thread || pthread_mutex_trylock(&progress->lock) != 0) return;
     (void)pass(progress);
     (void)pthread_mutex_unlock(&progress->lock);
@@ -264,6 +266,7 @@ static void drive(lnt_progress_t *progress, _Atomic uint32_t *word, uint32_t val
 
 void lnt_progress_wait(lnt_progress_t *progress, _Atomic uint32_t *word, uint32_t value)
 {
+    LNT_FP_SCOPE();
     uint32_t seen;
 
     while ((seen = atomic_load(word)) != value) {

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "../base/fp_env.h"
+
 #define MAX_COUNT (UINT64_C(1) << 56)
 #define MAX_SEGMENT_ELEMS (UINT64_C(1) << 28) /* a frame stays below 2^31 bytes */
 
@@ -187,6 +189,7 @@ static lnt_status_t check_start(const lnt_request_t *request, const void *input,
 
 lnt_status_t lnt_request_start(lnt_request_t *request, const void *input, void *output)
 {
+    LNT_FP_SCOPE();
     lnt_comm_t *comm;
 
     LNT_CHECK_ARG(request != NULL);
@@ -231,6 +234,7 @@ static lnt_status_t check_started(const lnt_request_t *request)
 
 lnt_status_t lnt_request_wait(lnt_request_t *request)
 {
+    LNT_FP_SCOPE();
     LNT_TRY(check_started(request));
     if (request->state == LNT_REQUEST_DONE) {
         return request->status;
