@@ -38,7 +38,8 @@ static void check_size(test_case_t t, uint64_t n)
     }
 }
 
-/* Sizes below a block are the same whatever the block: they come with the smallest one, and by chance with others. */
+/* Sizes below a block are the same whatever the block: they come with the smallest one, and by chance with others.
+ * Small blocks are coded several at a time: they come with runs of many of them. */
 static void check_sizes(test_case_t t)
 {
     const uint64_t small[] = {0, 1, 7, 8, 9, 31, 33, 63, 64, 65, 127, 128, 129};
@@ -47,6 +48,7 @@ static void check_sizes(test_case_t t)
         if (block == blocks[0] || rng_below(4) == 0) check_size(t, small[s]);
     for (size_t s = 0; s < sizeof(large) / sizeof(large[0]); s++)
         if (block < LARGE_BLOCK || rng_below(8) == 0) check_size(t, large[s]);
+    if (block <= 256) check_size(t, 20 * block + 1 + rng_below(block - 1));
 }
 
 static const lnt_codec_row_t *row_of(int i)
