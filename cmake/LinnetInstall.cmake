@@ -27,3 +27,8 @@ if(TARGET linnet_mpi)
   configure_file(cmake/linnet-mpi.pc.in linnet-mpi.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/linnet-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
+
+if(TARGET linnet_cuda)
+  install(TARGETS linnet_cuda EXPORT linnetCudaTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT linnetCudaTargets NAMESPACE linnet:: DESTINATION ${package_dir})
+endif()

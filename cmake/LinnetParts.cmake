@@ -38,24 +38,25 @@ if(NOT LINNET_WITH_MPI STREQUAL "OFF")
 endif()
 linnet_report(MPI "${LINNET_HAVE_MPI}" "MPI ${MPI_C_VERSION}" "Install MPI (Debian: libopenmpi-dev openmpi-bin)")
 
+# sm_100 needs 12.8. A toolkit without its compiler, or one for another machine, is none.
 set(LINNET_HAVE_CUDA OFF)
 if(NOT LINNET_WITH_CUDA STREQUAL "OFF")
-  find_package(CUDAToolkit QUIET)
-  set(LINNET_HAVE_CUDA ${CUDAToolkit_FOUND})
-endif()
-linnet_report(CUDA "${LINNET_HAVE_CUDA}" "CUDA ${CUDAToolkit_VERSION}" "Install the CUDA toolkit")
-
-# Found, but no code asks for them yet: somebody who switched them on must hear it.
-foreach(part CUDA HWLOC)
-  if(LINNET_HAVE_${part} AND LINNET_WITH_${part} STREQUAL "ON")
-    message(WARNING "linnet part ${part}: found, but version ${PROJECT_VERSION} has no code that uses it.")
-  elseif(LINNET_HAVE_${part})
-    message(STATUS "linnet part ${part}: not used by version ${PROJECT_VERSION}")
+  find_package(CUDAToolkit 12.8 QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart)
+    set(LINNET_HAVE_CUDA ON)
   endif()
-endforeach()
+endif()
+linnet_report(CUDA "${LINNET_HAVE_CUDA}" "CUDA ${CUDAToolkit_VERSION}" "Install the CUDA toolkit, 12.8 or later")
+
+# Found, but no code asks for it yet: somebody who switched it on must hear it.
+if(LINNET_HAVE_HWLOC AND LINNET_WITH_HWLOC STREQUAL "ON")
+  message(WARNING "linnet part HWLOC: found, but version ${PROJECT_VERSION} has no code that uses it.")
+elseif(LINNET_HAVE_HWLOC)
+  message(STATUS "linnet part HWLOC: not used by version ${PROJECT_VERSION}")
+endif()
 
 set(LINNET_PARTS "")
-foreach(part UCX MPI SODIUM)
+foreach(part UCX MPI SODIUM CUDA)
   if(LINNET_HAVE_${part})
     string(TOLOWER ${part} lower)
     list(APPEND LINNET_PARTS ${lower})

@@ -150,6 +150,16 @@ LNT_DEVICE void lnt_dev_form(const lnt_dev_chunk_t &chunk, float (*a)[LNT_QUAD],
     }
 }
 
+/* Four elements to the thread's four lanes. */
+LNT_DEVICE void lnt_dev_add_to_lanes(const float *v, lnt_scale_rule_t rule, double *lanes)
+{
+    LNT_UNROLL
+    for (int k = 0; k < LNT_QUAD; k++) {
+        double value = (double)lnt_f32_from_bits(lnt_f32_abs_bits(v[k]));
+        lanes[k] += rule == LNT_SCALE_L1 ? value : value * value;
+    }
+}
+
 template <class CODEC, int ROUNDS>
 LNT_DEVICE void lnt_dev_measure(const lnt_dev_chunk_t &chunk, lnt_scale_rule_t rule, const float (*a)[LNT_QUAD],
                                 lnt_dev_measure_t *m)
@@ -158,16 +168,10 @@ LNT_DEVICE void lnt_dev_measure(const lnt_dev_chunk_t &chunk, lnt_scale_rule_t r
     for (int r = 0; r < ROUNDS && CODEC::MEASURE != LNT_MEASURE_NOTHING; r++) {
         float b[LNT_QUAD] = {a[r][0], a[r][1], a[r][2], a[r][3]};
         CODEC::rotate(b, lnt_dev_place(chunk, r));
+        if constexpr (CODEC::MEASURE == LNT_MEASURE_TREE) lnt_dev_add_to_lanes(b, rule, m->lanes);
         LNT_UNROLL
-        for (int k = 0; k < LNT_QUAD; k++) {
-            uint32_t magnitude = lnt_f32_abs_bits(b[k]);
-            if constexpr (CODEC::MEASURE == LNT_MEASURE_MAX)
-                m->amax_bits = magnitude > m->amax_bits ? magnitude : m->amax_bits;
-            else if (rule == LNT_SCALE_L1)
-                m->lanes[k] += (double)lnt_f32_from_bits(magnitude);
-            else
-                m->lanes[k] += (double)b[k] * (double)b[k];
-        }
+        for (int k = 0; k < LNT_QUAD && CODEC::MEASURE == LNT_MEASURE_MAX; k++)
+            m->amax_bits = lnt_f32_abs_bits(b[k]) > m->amax_bits ? lnt_f32_abs_bits(b[k]) : m->amax_bits;
     }
 }
 

@@ -88,7 +88,7 @@ template <class CODEC, int ROUNDS>
 LNT_DEVICE void lnt_dev_decode_chunk(const lnt_cuda_run_t &run, const lnt_dev_chunk_t &chunk, bool add)
 {
     float a[ROUNDS][LNT_QUAD];
-    float *out = run.out + chunk.at;
+    float *out = (float *)run.out + chunk.at;
     lnt_dev_clear<ROUNDS>(a);
     if (add) lnt_load_f32<ROUNDS>(out, chunk.e, chunk.n, a);
     if (run.n_inputs)

@@ -27,11 +27,14 @@ typedef struct lnt_cuda_run {
     const lnt_coded_run_t *inputs; /* n_inputs coded runs of the same n, an array in device memory */
     uint32_t n_inputs;             /* 0: the one input is {scales, codes} */
     uint32_t *poisoned;     /* NULL or a word that is OR-ed with 1; several runs may share it, but see encode_scaled */
-    float *out;             /* decoded values, sums */
+    void *out;              /* decoded values and sums: f32; narrow: elements of the launch's dtype */
     uint64_t seed, index;   /* as in lnt_encode_in_t */
     uint64_t first;         /* measure: place of the run's first element in its block */
     lnt_measure_t *measure; /* measure adds to it, finish reads it */
     float *scale;           /* finish writes it, encode_scaled reads it */
+    double *sums;           /* square_sums: one per block of the batch's size */
+    const float *momentum;  /* optim/update_cuda.h */
+    const void *consts;     /* likewise */
 } lnt_cuda_run_t;
 
 /* Runs and the blocks they are cut into: run r has the blocks first_block[r] .. first_block[r + 1] - 1 of the batch.
@@ -94,6 +97,21 @@ typedef struct lnt_cuda_codec_ops {
 
 /* The ops of a codec; NULL for numbers that are none. */
 LNT_API const lnt_cuda_codec_ops_t *lnt_cuda_codec_ops(lnt_codec_id_t id);
+
+/* As lnt_array_ops_t: what a step does outside the codecs. `poisoned` is set where an array op of the CPU says false.
+ */
+typedef struct lnt_cuda_array_ops {
+    /* values -> out = [out +] factor * value, poisoned. A factor of 1 leaves bits alone. */
+    lnt_status_t (*widen)(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, float factor, bool add, void *stream);
+    /* values (f32) -> out, elements of dtype; poisoned: one of those is not finite */
+    lnt_status_t (*narrow)(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, void *stream);
+    /* values (f32) -> poisoned: one is not finite, or with `squares` the f32 square of a live value + error */
+    lnt_status_t (*check)(const lnt_cuda_batch_t *batch, bool squares, void *stream);
+    /* values (f32) -> sums: of squares, for each block, in the order of reduce_tree.h */
+    lnt_status_t (*square_sums)(const lnt_cuda_batch_t *batch, void *stream);
+} lnt_cuda_array_ops_t;
+
+LNT_API const lnt_cuda_array_ops_t *lnt_cuda_array_ops(void);
 
 #ifdef __cplusplus
 }

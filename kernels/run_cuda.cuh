@@ -39,8 +39,9 @@ static inline unsigned lnt_cuda_grid(uint64_t n_warps)
     return grid < LNT_CUDA_GRID_MAX ? (unsigned)grid : (unsigned)LNT_CUDA_GRID_MAX;
 }
 
-/* The run with block b of the batch; *b_p becomes its number in that run. */
-LNT_DEVICE lnt_cuda_run_t lnt_dev_run_of_block(const lnt_cuda_batch_t &batch, uint64_t *b_p)
+/* The run with block b of the batch; *b_p becomes its number in that run. Batches of other runs (optim/update_cuda.h)
+ * look the same. */
+template <class BATCH> LNT_DEVICE auto lnt_dev_run_of_block(const BATCH &batch, uint64_t *b_p)
 {
     if (!batch.runs) return batch.one;
     uint32_t low = 0, high = batch.n_runs; /* first_block[low] <= b < first_block[high] */
