@@ -56,13 +56,15 @@ typedef struct lnt_state_array {
 enum { LNT_ARRAYS_MAX = 8, LNT_STATE_NAME_BYTES = 20 };
 enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
 
+typedef struct lnt_freezing lnt_freezing_t;
+
 typedef struct lnt_optim_row {
     const char *name;
     const char *doc;
     const lnt_cfg_row_t *options;
     const lnt_phase_row_t *phases;   /* the first that may be entered is the phase; the last always may */
     bool l2_decay;                   /* decay enters the gradient; else it is decoupled */
-    bool freezes;                    /* has a freeze */
+    const lnt_freezing_t *freezing;  /* freeze.h; NULL: has no freeze */
     const lnt_state_array_t *arrays; /* at most LNT_ARRAYS_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);

@@ -1,7 +1,7 @@
 /* Phases as pure functions of counters, walked without ranks; names and options of the algorithms. */
 #include <string.h>
 
-#include "../../optim/onebit_adam.h"
+#include "../../optim/freeze.h"
 #include "testing.h"
 
 START_TEST(plain_algorithms_have_one_phase)
@@ -27,8 +27,8 @@ START_TEST(onebit_adam_walks_through_its_phases)
             ck_assert_int_eq(lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->phase, expected);
             ck_assert_uint_eq(programs, step < f ? 1 : 6);
             stats.committed++;
-            ck_assert_int_eq(lnt_onebit_freeze_due(&stats, f), stats.committed == f);
-            if (lnt_onebit_freeze_due(&stats, f)) stats.frozen = true;
+            ck_assert_int_eq(lnt_freeze_due(&stats, f), stats.committed == f);
+            if (lnt_freeze_due(&stats, f)) stats.frozen = true;
         }
     }
 }
@@ -38,9 +38,9 @@ START_TEST(a_refused_freeze_stays_due)
 {
     lnt_phase_stats_t stats = {.committed = 7, .compression = true};
 
-    ck_assert(lnt_onebit_freeze_due(&stats, 7));
+    ck_assert(lnt_freeze_due(&stats, 7));
     stats.committed++;
-    ck_assert(lnt_onebit_freeze_due(&stats, 7));
+    ck_assert(lnt_freeze_due(&stats, 7));
     ck_assert_int_eq(lnt_optim_phase_row(lnt_onebit_adam_row.phases, &stats)->phase, LNT_PHASE_WARMUP);
 }
 END_TEST

@@ -1,0 +1,71 @@
+/* What every optimizer with a freeze shares: after it the variance stands, and the momentum of long tensors travels in
+ * a sign program beside an f32 lane of the others (tensors shorter than LNT_LANE_MIN, groups marked non_freeze).
+ *
+ * An algorithm names its arrays and programs in its row (row->freezing) and calls the whole (lnt_freeze_*_programs,
+ * lnt_freeze_committed, lnt_freeze_restored) or the pieces. Nothing here needs the communicator: v is equal on all
+ * ranks, so every decision is.
+ */
+#ifndef LNT_FREEZE_H
+#define LNT_FREEZE_H
+
+#include "freeze_options.h"
+#include "optim_impl.h"
+
+enum { LNT_LANE_MIN = 64 }; /* shorter tensors have no sign blocks */
+
+/* Arrays and programs of an algorithm by their numbers. */
+struct lnt_freezing {
+    uint32_t denominator; /* f32: sqrt(v_hat) + eps of the freeze */
+    uint32_t dead;        /* mask: 1 = dead */
+    uint32_t warm, sign, lane;
+};
+
+/* The programs and arrays of 1-bit Adam's relatives that need no others. */
+enum { LNT_FREEZE_WARM, LNT_FREEZE_SIGN, LNT_FREEZE_LANE };
+enum { LNT_FREEZE_DENOMINATOR = LNT_ADAM_ARRAYS, LNT_FREEZE_DEAD, LNT_FREEZE_ARRAYS };
+extern const lnt_freezing_t lnt_freezing_default;
+extern const lnt_phase_row_t lnt_freeze_phases[]; /* warm-up, then sign and lane */
+
+/* ---- options and programs (freeze_programs.c) ---- */
+
+/* Warm-up codec: refuses signs. */
+lnt_status_t lnt_freeze_check(const lnt_optim_options_t *options);
+
+bool lnt_freeze_in_lane(const lnt_optim_t *optim, uint32_t tensor);
+
+/* Programs without their stages' functions, and adding one: its number must be the expected one. `members`: one byte
+ * per tensor. */
+lnt_program_params_t lnt_freeze_warm_program(const lnt_optim_t *optim);
+lnt_program_params_t lnt_freeze_sign_program(const lnt_optim_t *optim, const uint8_t *members);
+lnt_program_params_t lnt_freeze_lane_program(const lnt_optim_t *optim, const uint8_t *members);
+lnt_status_t lnt_freeze_add_program(lnt_optim_t *optim, lnt_program_params_t params, uint32_t expected);
+/* All three in the order of their numbers, and the grids of norms; `arg` of the stages is the optimizer. */
+lnt_status_t lnt_freeze_add_programs(lnt_optim_t *optim, const lnt_stage_t *warm, const lnt_stage_t *sign,
+                                     const lnt_stage_t *lane);
+
+/* ---- the freeze (freeze.c) ---- */
+
+/* After a commit: is it time to freeze? A refused freeze stays due. */
+bool lnt_freeze_due(const lnt_phase_stats_t *stats, uint64_t freeze_step);
+
+uint8_t *lnt_freeze_dead(const lnt_optim_t *optim); /* the mask */
+/* The dead coordinates of a span; NULL: the tensor has none. */
+const uint8_t *lnt_freeze_dead_span(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor, uint64_t at);
+
+/* LNT_FREEZE_REFUSED if v is not finite; the last error of the thread names the element. */
+lnt_status_t lnt_freeze_check_variance(const lnt_optim_t *optim);
+/* Denominators and the mask from v, of all tensors outside the lane; returns the number of dead coordinates. */
+uint64_t lnt_freeze_find_dead(lnt_optim_t *optim);
+/* Tells the sign program which coordinates of a tensor take part. */
+lnt_status_t lnt_freeze_set_mask(lnt_optim_t *optim, uint32_t tensor);
+/* Dead coordinates stand still: m = v = 0, out of the sign exchange. */
+lnt_status_t lnt_freeze_retire_dead(lnt_optim_t *optim, uint32_t tensor);
+void lnt_freeze_announce(const lnt_optim_t *optim);
+
+/* The whole freeze, with the limit on dead coordinates. */
+lnt_status_t lnt_freeze(lnt_optim_t *optim);
+/* Hooks of a row: the freeze where it is due; after an import. */
+lnt_status_t lnt_freeze_committed(lnt_optim_t *optim);
+lnt_status_t lnt_freeze_restored(lnt_optim_t *optim);
+
+#endif
