@@ -103,6 +103,35 @@ static lnt_status_t allocate_votes(lnt_optim_t *optim)
     return optim->votes != NULL && optim->error_bytes != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
 }
 
+uint64_t lnt_values_one(const lnt_optim_t *optim)
+{
+    (void)optim;
+    return 1;
+}
+
+uint64_t lnt_values_per_tensor(const lnt_optim_t *optim)
+{
+    return optim->n_tensors;
+}
+
+uint64_t lnt_values_per_group(const lnt_optim_t *optim)
+{
+    return optim->n_groups;
+}
+
+static lnt_status_t allocate_values(lnt_optim_t *optim)
+{
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        optim->n_values[i] = values->count(optim);
+        optim->values[i] = lnt_plan_alloc(optim->n_values[i] * sizeof(double), values->name);
+        if (optim->values[i] == NULL) return LNT_ERR_NO_MEMORY;
+        for (uint64_t k = 0; k < optim->n_values[i]; k++)
+            optim->values[i][k] = values->initial;
+    }
+    return LNT_OK;
+}
+
 static lnt_status_t allocate_state(lnt_optim_t *optim)
 {
     for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
@@ -110,6 +139,7 @@ static lnt_status_t allocate_state(lnt_optim_t *optim)
         optim->arrays[i] = lnt_plan_alloc(optim->room * array->elem_bytes, array->name);
         if (optim->arrays[i] == NULL) return LNT_ERR_NO_MEMORY;
     }
+    LNT_TRY(allocate_values(optim));
     if (optim->options.clip == 0) return LNT_OK;
     optim->scratch = lnt_plan_alloc(LNT_SPAN_MAX * sizeof(float), "scratch for norms");
     return optim->scratch != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
@@ -121,6 +151,8 @@ static void free_optim(lnt_optim_t *optim)
     lnt_plan_free(optim->tensors);
     for (uint32_t i = 0; i < LNT_ARRAYS_MAX; i++)
         lnt_plan_free(optim->arrays[i]);
+    for (uint32_t i = 0; i < LNT_VALUES_MAX; i++)
+        lnt_plan_free(optim->values[i]);
     lnt_plan_free(optim->scratch);
     lnt_plan_free(optim->votes);
     lnt_plan_free(optim->error_bytes);
@@ -144,18 +176,13 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     return optim->row->add_programs(optim);
 }
 
-lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params, lnt_optim_t **optim_p)
+lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, const lnt_optim_params_t *params,
+                                  lnt_optim_t **optim_p)
 {
     LNT_FP_SCOPE();
-    const lnt_optim_row_t *row;
     lnt_optim_t *optim;
     lnt_status_t status;
 
-    LNT_CHECK_ARG(plan != NULL && params != NULL && optim_p != NULL);
-    LNT_CHECK_STRUCT(params);
-    LNT_CHECK_ARG(params->algorithm != NULL);
-    row = find_row(params->algorithm);
-    if (row == NULL) return LNT_ERR_INVALID_ARG;
     LNT_TRY(lnt_plan_attach(plan));
     optim = lnt_plan_alloc(sizeof(*optim), "optimizer");
     if (optim == NULL) {
@@ -173,6 +200,17 @@ err_free:
 err_detach:
     lnt_plan_detach(plan);
     return status;
+}
+
+lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params, lnt_optim_t **optim_p)
+{
+    const lnt_optim_row_t *row;
+
+    LNT_CHECK_ARG(plan != NULL && params != NULL && optim_p != NULL);
+    LNT_CHECK_STRUCT(params);
+    LNT_CHECK_ARG(params->algorithm != NULL);
+    row = find_row(params->algorithm);
+    return row != NULL ? lnt_optim_create_row(plan, row, params, optim_p) : LNT_ERR_INVALID_ARG;
 }
 
 lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)

@@ -51,9 +51,20 @@ typedef struct lnt_state_array {
     const char *name;  /* of the view, and of the section in saved state: shorter than LNT_STATE_NAME_BYTES */
     size_t elem_bytes; /* 4: f32; 1: a mask of 0 and 1 */
     bool from_freeze;  /* holds nothing before the freeze */
+    bool local;        /* differs between ranks: every rank saves its own, and nobody compares them */
 } lnt_state_array_t;
 
-enum { LNT_ARRAYS_MAX = 8, LNT_STATE_NAME_BYTES = 20 };
+/* Numbers of an algorithm's state, all f64: one per tensor, one per group, a ring of fixed length, or a single one. The
+ * same walks as over arrays. They must be finite at the end of every step. */
+typedef struct lnt_state_values {
+    const char *name;                            /* of lnt_optim_values, and of the section in saved state */
+    uint64_t (*count)(const lnt_optim_t *optim); /* of tensors, groups, options and shapes alone */
+    double initial;
+    double low, high;        /* what a saved number must lie in; both 0: any */
+    bool from_freeze, local; /* as of arrays */
+} lnt_state_values_t;
+
+enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 12, LNT_STATE_NAME_BYTES = 20 };
 enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
 
 typedef struct lnt_freezing lnt_freezing_t;
@@ -62,10 +73,11 @@ typedef struct lnt_optim_row {
     const char *name;
     const char *doc;
     const lnt_cfg_row_t *options;
-    const lnt_phase_row_t *phases;   /* the first that may be entered is the phase; the last always may */
-    bool l2_decay;                   /* decay enters the gradient; else it is decoupled */
-    const lnt_freezing_t *freezing;  /* freeze.h; NULL: has no freeze */
-    const lnt_state_array_t *arrays; /* at most LNT_ARRAYS_MAX, then one without a name */
+    const lnt_phase_row_t *phases;    /* the first that may be entered is the phase; the last always may */
+    bool l2_decay;                    /* decay enters the gradient; else it is decoupled */
+    const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze */
+    const lnt_state_array_t *arrays;  /* at most LNT_ARRAYS_MAX, then one without a name */
+    const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
     /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED; must not need the communicator.
@@ -75,6 +87,16 @@ typedef struct lnt_optim_row {
 } lnt_optim_row_t;
 
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unknown */
+uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);        /* rows of its table of values */
+
+/* Counts of values. */
+uint64_t lnt_values_one(const lnt_optim_t *optim);
+uint64_t lnt_values_per_tensor(const lnt_optim_t *optim);
+uint64_t lnt_values_per_group(const lnt_optim_t *optim);
+
+/* lnt_optim_create with the row at hand; params->algorithm is not looked at. */
+lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, const lnt_optim_params_t *params,
+                                  lnt_optim_t **optim_p);
 
 typedef struct lnt_optim_tensor {
     uint64_t base, count; /* first element in the moments */
@@ -107,9 +129,11 @@ struct lnt_optim {
     uint64_t n_elems; /* without the gaps of `base` */
     uint64_t room;    /* elements in the arrays, gaps included */
 
-    void *arrays[LNT_ARRAYS_MAX]; /* [room] each, in the order of row->arrays */
-    float *scratch;               /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
-    lnt_state_vote_t *votes;      /* [n_ranks] here and next: an import votes even when memory has run out */
+    void *arrays[LNT_ARRAYS_MAX];   /* [room] each, in the order of row->arrays */
+    double *values[LNT_VALUES_MAX]; /* [n_values] each, in the order of row->values */
+    uint64_t n_values[LNT_VALUES_MAX];
+    float *scratch;          /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    lnt_state_vote_t *votes; /* [n_ranks] here and next: an import votes even when memory has run out */
     uint64_t *error_bytes;
 
     uint32_t norm_block; /* grid of partial sums */
@@ -145,6 +169,11 @@ static inline float *lnt_optim_f32(const lnt_optim_t *optim, uint32_t array)
 static inline bool lnt_optim_holds(const lnt_optim_t *optim, const lnt_state_array_t *array)
 {
     return !array->from_freeze || optim->frozen;
+}
+
+static inline bool lnt_optim_holds_values(const lnt_optim_t *optim, const lnt_state_values_t *values)
+{
+    return !values->from_freeze || optim->frozen;
 }
 
 /* Plain Adam on a span: consume of warm-up programs and f32 lanes. */

@@ -153,6 +153,8 @@ static uint64_t memory_bytes(const lnt_optim_t *optim)
 
     for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++)
         bytes += optim->room * array->elem_bytes;
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++)
+        bytes += optim->n_values[i] * sizeof(double);
     return bytes;
 }
 
@@ -190,6 +192,29 @@ const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, uint32_t 
     return NULL;
 }
 
+const double *lnt_optim_values(const lnt_optim_t *optim, const char *name, uint64_t *count_p)
+{
+    if (optim == NULL || name == NULL) return NULL;
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        if (strcmp(values->name, name) != 0) continue;
+        if (!lnt_optim_holds_values(optim, values)) return NULL;
+        if (count_p != NULL) *count_p = optim->n_values[i];
+        return optim->values[i];
+    }
+    return NULL;
+}
+
+static uint64_t hash_values(uint64_t hash, const lnt_optim_t *optim)
+{
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        if (!values->local && lnt_optim_holds_values(optim, values))
+            hash = lnt_hash64(hash, optim->values[i], optim->n_values[i] * sizeof(double));
+    }
+    return hash;
+}
+
 uint64_t lnt_optim_hash(const lnt_optim_t *optim)
 {
     uint64_t hash = lnt_hash64_u64(lnt_hash64_text(0, optim->row->name), optim->step);
@@ -199,11 +224,11 @@ uint64_t lnt_optim_hash(const lnt_optim_t *optim)
         hash = lnt_hash64(hash, tensor->x, tensor->count * sizeof(float));
         for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
             const lnt_state_array_t *array = &optim->row->arrays[i];
-            if (lnt_optim_holds(optim, array))
+            if (!array->local && lnt_optim_holds(optim, array))
                 hash = lnt_hash64(hash, array_of(optim, i, tensor), tensor->count * array->elem_bytes);
         }
     }
     for (uint32_t g = 0; g < optim->n_groups; g++)
         hash = hash_f64(hash_f64(hash, optim->groups[g].power1), optim->groups[g].power2);
-    return lnt_hash64_u64(hash, optim->frozen);
+    return lnt_hash64_u64(hash_values(hash, optim), optim->frozen);
 }

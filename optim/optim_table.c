@@ -18,6 +18,15 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
     return NULL;
 }
 
+uint32_t lnt_optim_n_values(const lnt_optim_row_t *row)
+{
+    uint32_t n = 0;
+
+    while (row->values != NULL && row->values[n].name != NULL)
+        n++;
+    return n;
+}
+
 const char *const *lnt_optim_list(void)
 {
     /* In the order of `rows`; a test compares the two. */

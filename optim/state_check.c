@@ -184,6 +184,33 @@ static lnt_status_t check_arrays(const lnt_optim_t *optim, const lnt_state_blob_
     return blob->header.n_sections == lnt_state_sections(optim->row) ? LNT_OK : corrupt("unknown sections");
 }
 
+static lnt_status_t check_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        uint64_t n = !values->from_freeze || blob->header.frozen ? optim->n_values[i] : 0;
+        LNT_TRY(check_size(blob, values->name, n * sizeof(double)));
+        for (uint64_t k = 0; k < n; k++) {
+            double value;
+            memcpy(&value, lnt_state_find(blob, values->name)->payload + k * sizeof(value), sizeof(value));
+            if (!isfinite(value) || (values->low < values->high && (value < values->low || value > values->high)))
+                return corrupt("impossible value");
+        }
+    }
+    return LNT_OK;
+}
+
+bool lnt_state_is_common(const lnt_optim_row_t *row, const char *section)
+{
+    for (const lnt_state_array_t *array = row->arrays; array->name != NULL; array++) {
+        if (strcmp(array->name, section) == 0) return !array->local;
+    }
+    for (uint32_t i = 0; i < lnt_optim_n_values(row); i++) {
+        if (strcmp(row->values[i].name, section) == 0) return !row->values[i].local;
+    }
+    return strcmp(section, LNT_STATE_ERRORS) != 0;
+}
+
 lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
     lnt_plan_info_t plan = {.struct_size = sizeof(plan)};
@@ -204,5 +231,6 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
     if (blob->header.frozen && optim->row->freezing == NULL)
         return corrupt("frozen state of an algorithm without a freeze");
     LNT_TRY(check_groups(optim, blob));
+    LNT_TRY(check_values(optim, blob));
     return check_arrays(optim, blob);
 }

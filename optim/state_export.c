@@ -110,6 +110,16 @@ static void write_array(const lnt_optim_t *optim, writer_t *writer, const char *
     close_section(writer, name);
 }
 
+static void write_values(const lnt_optim_t *optim, writer_t *writer)
+{
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        open_section(writer);
+        if (lnt_optim_holds_values(optim, values)) put(writer, optim->values[i], optim->n_values[i] * sizeof(double));
+        close_section(writer, values->name);
+    }
+}
+
 static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uint32_t n_nodes)
 {
     const uint32_t programs = lnt_optim_current_phase(optim)->programs;
@@ -135,7 +145,7 @@ uint32_t lnt_state_sections(const lnt_optim_row_t *row)
 
     for (const lnt_state_array_t *array = row->arrays; array->name != NULL; array++)
         n++;
-    return n;
+    return n + lnt_optim_n_values(row);
 }
 
 static lnt_status_t make_header(const lnt_optim_t *optim, lnt_state_header_t *header)
@@ -185,6 +195,7 @@ static lnt_status_t write_state(const lnt_optim_t *optim, writer_t *writer)
         const lnt_state_array_t *array = &optim->row->arrays[i];
         write_array(optim, writer, array->name, optim->arrays[i], array->elem_bytes, lnt_optim_holds(optim, array));
     }
+    write_values(optim, writer);
     LNT_TRY(write_errors(optim, writer, header.n_nodes));
     if (writer->out == NULL) return LNT_OK;
     header.bytes = writer->pos;

@@ -29,13 +29,16 @@ typedef struct lnt_state_header {
 
 _Static_assert(sizeof(lnt_state_header_t) == 160, "the header is the file format");
 
-/* Every blob has these, and one section per array of the algorithm (lnt_state_array_t). */
+/* Every blob has these, and one section per array and per row of values of the algorithm. */
 #define LNT_STATE_NODES "nodes"     /* u32 [world]: node of every rank */
 #define LNT_STATE_TENSORS "tensors" /* lnt_state_tensor_t and name, per tensor */
 #define LNT_STATE_GROUPS "groups"   /* f64 beta1^t, beta2^t per group */
 #define LNT_STATE_MASTERS "masters" /* f32, all tensors one after the other; so are the arrays */
 #define LNT_STATE_ERRORS "errors"   /* lnt_state_extent_t and data, per extent this rank owns; programs of this phase */
-enum { LNT_STATE_COMMON_SECTIONS = 5, LNT_STATE_SECTIONS_MAX = LNT_STATE_COMMON_SECTIONS + LNT_ARRAYS_MAX };
+enum {
+    LNT_STATE_COMMON_SECTIONS = 5,
+    LNT_STATE_SECTIONS_MAX = LNT_STATE_COMMON_SECTIONS + LNT_ARRAYS_MAX + LNT_VALUES_MAX
+};
 
 /* In front of a section; crc covers name, bytes and the payload. */
 typedef struct lnt_state_section {
@@ -75,7 +78,8 @@ typedef struct lnt_state_blob {
     lnt_state_part_t parts[LNT_STATE_SECTIONS_MAX]; /* [header.n_sections] */
 } lnt_state_blob_t;
 
-uint32_t lnt_state_sections(const lnt_optim_row_t *row); /* how many a blob of this algorithm has */
+uint32_t lnt_state_sections(const lnt_optim_row_t *row);                   /* how many a blob of this algorithm has */
+bool lnt_state_is_common(const lnt_optim_row_t *row, const char *section); /* the same on all ranks */
 
 /* NULL if there is none of that name; the common ones are in every parsed blob. */
 const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char *name);

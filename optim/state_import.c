@@ -37,14 +37,14 @@ static lnt_status_t take_vote(import_t *import, lnt_state_vote_t mine)
 }
 
 /* Sections that are the same on all ranks. */
-static uint64_t hash_common(const lnt_state_blob_t *blob)
+static uint64_t hash_common(const lnt_optim_row_t *row, const lnt_state_blob_t *blob)
 {
     uint64_t hash = lnt_hash64_u64(0, blob->header.step);
 
     hash = lnt_hash64_u64(hash, (uint64_t)blob->header.phase << 1 | blob->header.frozen);
     for (uint32_t i = 0; i < blob->header.n_sections; i++) {
         const lnt_state_part_t *part = &blob->parts[i];
-        if (strcmp(part->name, LNT_STATE_ERRORS) != 0)
+        if (lnt_state_is_common(row, part->name))
             hash = lnt_hash64(lnt_hash64_text(hash, part->name), part->payload, part->bytes);
     }
     return hash;
@@ -71,7 +71,7 @@ static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, l
     stats.committed = import->blob.header.step;
     stats.frozen = import->blob.header.frozen != 0;
     import->programs = lnt_optim_phase_row(import->optim->row->phases, &stats)->programs;
-    mine->common = hash_common(&import->blob);
+    mine->common = hash_common(import->optim->row, &import->blob);
     mine->error_bytes = lnt_state_find(&import->blob, LNT_STATE_ERRORS)->bytes;
     return LNT_OK;
 }
@@ -101,6 +101,18 @@ static void load_arrays(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
     }
 }
 
+/* What the blob does not hold yet is as at the start. */
+static void load_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
+        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_part_t *part = lnt_state_find(blob, values->name);
+        if (part->bytes != 0) memcpy(optim->values[i], part->payload, part->bytes);
+        for (uint64_t k = part->bytes / sizeof(double); k < optim->n_values[i]; k++)
+            optim->values[i][k] = values->initial;
+    }
+}
+
 static void load_groups(lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
     const uint8_t *powers = lnt_state_find(blob, LNT_STATE_GROUPS)->payload;
@@ -118,6 +130,7 @@ static lnt_status_t apply(import_t *import)
     const lnt_state_header_t *header = &blob->header;
 
     load_arrays(optim, blob);
+    load_values(optim, blob);
     load_groups(optim, blob);
     optim->step = header->step;
     optim->skipped = header->skipped;

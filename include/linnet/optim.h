@@ -101,6 +101,10 @@ LNT_API lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info
  * unless said otherwise; NULL if the algorithm or phase has none. */
 LNT_API const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, uint32_t tensor);
 
+/* Numbers of the algorithm's state, one per tensor, one per group or a few (docs/optimizers.md names them); *count_p
+ * (may be NULL) receives how many. NULL if the algorithm or phase has none of that name. Valid until the next step. */
+LNT_API const double *lnt_optim_values(const lnt_optim_t *optim, const char *name, uint64_t *count_p);
+
 /* 64-bit hash of parameters, moments and counters: equal on all ranks after every step. Local. */
 LNT_API uint64_t lnt_optim_hash(const lnt_optim_t *optim);
 
