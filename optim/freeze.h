@@ -24,6 +24,12 @@ struct lnt_freezing {
 enum { LNT_FREEZE_WARM, LNT_FREEZE_SIGN, LNT_FREEZE_LANE };
 enum { LNT_FREEZE_DENOMINATOR = LNT_ADAM_ARRAYS, LNT_FREEZE_DEAD, LNT_FREEZE_ARRAYS };
 extern const lnt_freezing_t lnt_freezing_default;
+/* The first rows of such an algorithm's table of arrays; its own follow from LNT_FREEZE_ARRAYS on. */
+#define LNT_FREEZE_ARRAY_ROWS                                                                                          \
+    [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},                                                   \
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},                                                \
+    [LNT_FREEZE_DENOMINATOR] = {.name = "denominator", .elem_bytes = sizeof(float), .from_freeze = true},              \
+    [LNT_FREEZE_DEAD] = {.name = "dead", .elem_bytes = 1, .from_freeze = true}
 extern const lnt_phase_row_t lnt_freeze_phases[]; /* warm-up, then sign and lane */
 
 /* ---- options and programs (freeze_programs.c) ---- */

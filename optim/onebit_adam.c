@@ -8,13 +8,7 @@
 #include "freeze.h"
 #include "update.h"
 
-static const lnt_state_array_t arrays[] = {
-    [LNT_ADAM_M] = {"exp_avg", sizeof(float), false},
-    [LNT_ADAM_V] = {"exp_avg_sq", sizeof(float), false},
-    [LNT_FREEZE_DENOMINATOR] = {"denominator", sizeof(float), true},
-    [LNT_FREEZE_DEAD] = {"dead", 1, true},
-    [LNT_FREEZE_ARRAYS] = {NULL, 0, false},
-};
+static const lnt_state_array_t arrays[] = {LNT_FREEZE_ARRAY_ROWS, [LNT_FREEZE_ARRAYS] = {.name = NULL}};
 
 static const lnt_cfg_row_t options[] = {LNT_FREEZE_OPTIONS, {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
 
