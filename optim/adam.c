@@ -14,42 +14,12 @@ static const lnt_cfg_row_t adam_options[] = {
      offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
     {"block", "0", "elements per scale and per partial sum of norms, a multiple of 64; 0: the codec's default",
      offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
-    {"clip", "0", "largest norm of the mean gradient, all tensors together; 0: no clipping",
-     offsetof(lnt_optim_options_t, clip), LNT_CFG_F64, NULL, 0, 1e300},
+    LNT_OPTION_CLIP,
+    LNT_OPTION_CLIP_MODE,
+    LNT_SCALING_OPTIONS,
     {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none",
      offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
-
-/* f64 sums over blocks, added in block order: the same for every bucketing. */
-static lnt_status_t mean_norm(lnt_optim_t *optim, lnt_plan_t *plan, uint32_t program, double *norm_p)
-{
-    const uint64_t piece = LNT_SPAN_MAX / optim->read_block * optim->read_block;
-    double sum = 0;
-
-    for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        for (uint64_t at = 0; at < optim->tensors[t].count; at += piece) {
-            uint64_t count = optim->tensors[t].count - at < piece ? optim->tensors[t].count - at : piece;
-            LNT_TRY(lnt_plan_read(plan, program, t, at, count, optim->scratch));
-            for (uint64_t i = 0; i < count; i += optim->norm_block) {
-                sum += lnt_arrays()->square_sum(optim->scratch + i,
-                                                count - i < optim->norm_block ? count - i : optim->norm_block);
-            }
-        }
-    }
-    *norm_p = sqrt(sum);
-    return LNT_OK;
-}
-
-lnt_status_t lnt_adam_survey(void *arg, lnt_plan_t *plan, uint32_t program)
-{
-    lnt_optim_t *optim = arg;
-
-    if (optim->options.clip == 0) return LNT_OK;
-    LNT_TRY(mean_norm(optim, plan, program, &optim->next_norm));
-    optim->clipped = optim->next_norm > optim->options.clip;
-    if (optim->clipped) optim->clip_scale = (float)(optim->options.clip / optim->next_norm);
-    return LNT_OK;
-}
 
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
 {
@@ -86,9 +56,10 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
                                         .name = lnt_exchange_codec_words[optim->options.codec],
                                         .block = optim->options.block};
     params.stage = (lnt_stage_t){
-        .struct_size = sizeof(params.stage), .arg = optim, .survey = lnt_adam_survey, .consume = lnt_adam_consume};
+        .struct_size = sizeof(params.stage), .arg = optim, .survey = lnt_clip_survey, .consume = lnt_adam_consume};
     LNT_TRY(lnt_codec_init(&codec, params.codec.name, params.codec.block, params.codec.scale_rule));
     optim->norm_block = optim->read_block = codec.cfg.block;
+    lnt_clip_program(optim, &params);
     return lnt_plan_add_program(optim->plan, &params, &program);
 }
 

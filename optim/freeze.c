@@ -138,9 +138,6 @@ void lnt_freeze_announce(const lnt_optim_t *optim)
                 "%.1f %% of all elements are dead at the freeze and will not learn any more: freeze later",
                 100 * optim->dead_share);
     }
-    if (optim->options.clip != 0) {
-        lnt_log(logger, LNT_LOG_WARN, LNT_SUB_OPT, "option clip is not applied from here on (docs/optimizers.md)");
-    }
 }
 
 lnt_status_t lnt_freeze(lnt_optim_t *optim)

@@ -28,11 +28,6 @@ extern const char *const lnt_scale_words[], *const lnt_feedback_words[];
      "elements per scale of the signs, per partial sum of norms, and of the test for dead coordinates; a multiple of " \
      "64", \
      offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 64, LNT_SPAN_MAX}
-#define LNT_OPTION_CLIP \
-    {"clip", "0", \
-     "largest norm of the mean gradient before the freeze, all tensors together; 0: no clipping. Not applied after the " \
-     "freeze", \
-     offsetof(lnt_optim_options_t, clip), LNT_CFG_F64, NULL, 0, 1e300}
 #define LNT_OPTION_SCALE_RULE \
     {"scale_rule", "l2", "scale of a block of signs: l2 = root of the mean square, l1 = mean magnitude", \
      offsetof(lnt_optim_options_t, scale_rule), LNT_CFG_ENUM, lnt_scale_words, 0, 0}
@@ -50,6 +45,7 @@ extern const char *const lnt_scale_words[], *const lnt_feedback_words[];
 /* All of them. */
 #define LNT_FREEZE_OPTIONS                                                                                             \
     LNT_OPTION_FREEZE_STEP, LNT_OPTION_WARMUP_CODEC, LNT_OPTION_WARMUP_BLOCK, LNT_OPTION_BLOCK, LNT_OPTION_CLIP,       \
-        LNT_OPTION_SCALE_RULE, LNT_OPTION_COMPRESSION, LNT_OPTION_MAX_DEAD_SHARE, LNT_OPTION_ERROR_FEEDBACK
+        LNT_OPTION_CLIP_MODE, LNT_OPTION_SCALE_RULE, LNT_OPTION_COMPRESSION, LNT_OPTION_MAX_DEAD_SHARE,                \
+        LNT_OPTION_ERROR_FEEDBACK, LNT_SCALING_OPTIONS
 
 #endif

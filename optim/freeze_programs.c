@@ -101,6 +101,7 @@ lnt_status_t lnt_freeze_add_program(lnt_optim_t *optim, lnt_program_params_t par
     params.codec.struct_size = sizeof(params.codec);
     params.stage.struct_size = sizeof(params.stage);
     params.stage.arg = optim;
+    lnt_clip_program(optim, &params);
     LNT_TRY(lnt_plan_add_program(optim->plan, &params, &program));
     return program == expected ? LNT_OK : lnt_error(LNT_ERR_INTERNAL, NULL, "program %u is not %u", program, expected);
 }

@@ -37,7 +37,7 @@ static void consume_momentum(void *arg, const lnt_span_t *span, const float *val
 
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
-    const lnt_stage_t warm = {.survey = lnt_adam_survey, .consume = lnt_adam_consume};
+    const lnt_stage_t warm = {.survey = lnt_clip_survey, .consume = lnt_adam_consume};
     const lnt_stage_t sign = {.produce_wire = produce_momentum, .consume = consume_momentum};
     const lnt_stage_t lane = {.consume = lnt_adam_consume};
 

@@ -122,7 +122,7 @@ uint64_t lnt_values_per_group(const lnt_optim_t *optim)
 static lnt_status_t allocate_values(lnt_optim_t *optim)
 {
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
         optim->n_values[i] = values->count(optim);
         optim->values[i] = lnt_plan_alloc(optim->n_values[i] * sizeof(double), values->name);
         if (optim->values[i] == NULL) return LNT_ERR_NO_MEMORY;
@@ -147,6 +147,7 @@ static lnt_status_t allocate_state(lnt_optim_t *optim)
 
 static void free_optim(lnt_optim_t *optim)
 {
+    lnt_clip_destroy(optim);
     lnt_plan_free(optim->groups);
     lnt_plan_free(optim->tensors);
     for (uint32_t i = 0; i < LNT_ARRAYS_MAX; i++)
@@ -163,7 +164,6 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
 {
     const char *text = params->options != NULL ? params->options : "";
 
-    optim->loss_scale = 1.0;
     optim->micro_steps = 1;
     optim->clip_factor = 1.0;
     LNT_TRY(lnt_config_defaults(optim->row->options, &optim->options));
@@ -173,7 +173,9 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     LNT_TRY(list_tensors(optim));
     LNT_TRY(allocate_votes(optim));
     LNT_TRY(allocate_state(optim));
-    return optim->row->add_programs(optim);
+    LNT_TRY(lnt_scaler_start(optim));
+    LNT_TRY(optim->row->add_programs(optim));
+    return lnt_clip_create(optim);
 }
 
 lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, const lnt_optim_params_t *params,
@@ -260,9 +262,13 @@ lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_g
 lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps)
 {
     LNT_FP_SCOPE();
-    LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale > 0 && micro_steps >= 1);
+    LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale >= 0 && micro_steps >= 1);
     LNT_TRY(check_between_steps(optim, "lnt_optim_set_scaling"));
-    optim->loss_scale = loss_scale;
+    if (loss_scale != 0 && loss_scale != optim->loss_scale && lnt_scaler_is_dynamic(optim)) {
+        return lnt_error(LNT_ERR_INVALID_USAGE, "pass 0, and multiply the loss by lnt_optim_loss_scale",
+                         "the loss scale is dynamic (option loss_scale=0)");
+    }
+    if (loss_scale != 0) optim->loss_scale = loss_scale;
     optim->micro_steps = micro_steps;
     return LNT_OK;
 }

@@ -14,6 +14,8 @@
 #include "../src/base/config.h"
 #include "../src/base/error.h"
 #include "adam_math.h"
+#include "clip.h"
+#include "loss_scale.h"
 
 /* Options of all algorithms; a row's table says which of them it has. */
 typedef enum lnt_feedback { LNT_FEEDBACK_FULL, LNT_FEEDBACK_WORKER, LNT_FEEDBACK_NONE } lnt_feedback_t;
@@ -24,10 +26,15 @@ typedef struct lnt_optim_options {
     uint32_t codec_block; /* 0: see docs/optimizers.md */
     uint32_t block;       /* of signs, norms and the test for dead coordinates */
     double clip;          /* 0: off */
+    int clip_mode;        /* lnt_clip_mode_t */
     int scale_rule;       /* lnt_scale_rule_t */
     bool compression;
     int error_feedback; /* lnt_feedback_t */
     double max_dead_share;
+    double loss_scale; /* 0: dynamic */
+    uint32_t initial_scale_power, loss_scale_window, hysteresis;
+    bool consecutive_hysteresis;
+    double min_loss_scale;
 } lnt_optim_options_t;
 
 extern const char *const lnt_exchange_codec_words[];
@@ -62,6 +69,7 @@ typedef struct lnt_state_values {
     double initial;
     double low, high;        /* what a saved number must lie in; both 0: any */
     bool from_freeze, local; /* as of arrays */
+    bool skips_change;       /* a skipped step may change them: no part of lnt_optim_hash */
 } lnt_state_values_t;
 
 enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 12, LNT_STATE_NAME_BYTES = 20 };
@@ -87,7 +95,9 @@ typedef struct lnt_optim_row {
 } lnt_optim_row_t;
 
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* NULL if unknown */
-uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);        /* rows of its table of values */
+/* Rows of its table of values, and those that all algorithms have. */
+uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
+const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);
 
 /* Counts of values. */
 uint64_t lnt_values_one(const lnt_optim_t *optim);
@@ -130,7 +140,7 @@ struct lnt_optim {
     uint64_t room;    /* elements in the arrays, gaps included */
 
     void *arrays[LNT_ARRAYS_MAX];   /* [room] each, in the order of row->arrays */
-    double *values[LNT_VALUES_MAX]; /* [n_values] each, in the order of row->values */
+    double *values[LNT_VALUES_MAX]; /* [n_values] each, lnt_optim_values_row */
     uint64_t n_values[LNT_VALUES_MAX];
     float *scratch;          /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
     lnt_state_vote_t *votes; /* [n_ranks] here and next: an import votes even when memory has run out */
@@ -147,6 +157,7 @@ struct lnt_optim {
     bool clipped; /* this step's mean gradient is multiplied by clip_scale */
     float clip_scale;
     double grad_norm, clip_factor, next_norm; /* of the last committed step; of the running one */
+    lnt_clip_t clip;
     double dead_share, dropped_norm;
     uint64_t lane_elems;
 };
@@ -178,8 +189,6 @@ static inline bool lnt_optim_holds_values(const lnt_optim_t *optim, const lnt_st
 
 /* Plain Adam on a span: consume of warm-up programs and f32 lanes. */
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
-/* Norm of the mean gradient and the clip factor; survey of programs whose gradients are clipped. */
-lnt_status_t lnt_adam_survey(void *arg, lnt_plan_t *plan, uint32_t program);
 
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
 

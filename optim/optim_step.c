@@ -34,16 +34,24 @@ static uint64_t hash_f64(uint64_t hash, double value)
     return lnt_hash64(hash, &value, sizeof(value));
 }
 
+/* Every option the algorithm has. */
+static uint64_t hash_options(uint64_t hash, const lnt_optim_t *optim)
+{
+    static const size_t sizes[] = {
+        [LNT_CFG_U32] = sizeof(uint32_t), [LNT_CFG_U64] = sizeof(uint64_t), [LNT_CFG_F64] = sizeof(double),
+        [LNT_CFG_BOOL] = sizeof(bool),    [LNT_CFG_ENUM] = sizeof(int),     [LNT_CFG_BYTES] = sizeof(uint64_t)};
+
+    for (const lnt_cfg_row_t *row = optim->row->options; row->name != NULL; row++)
+        hash = lnt_hash64(hash, (const uint8_t *)&optim->options + row->offset, sizes[row->type]);
+    return hash;
+}
+
 /* All that must be equal on all ranks in this step; it travels in every frame. */
 static uint32_t hyper_hash(const lnt_optim_t *optim)
 {
-    const lnt_optim_options_t *options = &optim->options;
     uint64_t hash = lnt_hash64_text(0, optim->row->name);
 
-    hash = lnt_hash64_u64(hash, options->freeze_step);
-    hash = hash_f64(hash, options->clip);
-    hash = hash_f64(hash, options->max_dead_share);
-    hash = lnt_hash64_u64(hash, (uint64_t)options->error_feedback << 1 | (uint64_t)options->compression);
+    hash = hash_options(hash, optim);
     for (uint32_t g = 0; g < optim->n_groups; g++) {
         const lnt_group_t *values = &optim->groups[g].values;
         hash = hash_f64(hash_f64(hash_f64(hash, values->lr), values->beta1), values->beta2);
@@ -65,6 +73,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     params.micro_steps = optim->micro_steps;
     params.hyper_hash = hyper_hash(optim);
     params.step = optim->step;
+    if (!optim->in_step) params.hooks = lnt_clip_hooks(optim);
     LNT_TRY(lnt_plan_begin(optim->plan, &params)); /* refuses a step inside a step, whose constants are in use */
     prepare_groups(optim);
     optim->clipped = false;
@@ -114,7 +123,7 @@ static void advance(lnt_optim_t *optim)
         optim->groups[g].power2 = optim->groups[g].next_power2;
     }
     optim->grad_norm = optim->next_norm;
-    optim->clip_factor = optim->clipped ? (double)optim->clip_scale : 1.0;
+    optim->clip_factor = optim->clip.factor;
 }
 
 lnt_status_t lnt_optim_end(lnt_optim_t *optim)
@@ -127,8 +136,10 @@ lnt_status_t lnt_optim_end(lnt_optim_t *optim)
     if (status == LNT_ERR_INVALID_USAGE) return status; /* no step was running */
     optim->in_step = false;
     if (status > 0 || status == LNT_ERR_DIVERGED) optim->skipped++;
+    status = lnt_scaler_after(optim, status);
     if (status != LNT_OK) return status;
     advance(optim);
+    lnt_clip_committed(optim);
     LNT_TRY(limit_feedback(optim));
     return optim->row->committed != NULL ? optim->row->committed(optim) : LNT_OK;
 }
@@ -149,7 +160,7 @@ lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads)
 
 static uint64_t memory_bytes(const lnt_optim_t *optim)
 {
-    uint64_t bytes = optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0;
+    uint64_t bytes = (optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0) + lnt_clip_memory(optim);
 
     for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++)
         bytes += optim->room * array->elem_bytes;
@@ -196,7 +207,7 @@ const double *lnt_optim_values(const lnt_optim_t *optim, const char *name, uint6
 {
     if (optim == NULL || name == NULL) return NULL;
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
         if (strcmp(values->name, name) != 0) continue;
         if (!lnt_optim_holds_values(optim, values)) return NULL;
         if (count_p != NULL) *count_p = optim->n_values[i];
@@ -208,8 +219,8 @@ const double *lnt_optim_values(const lnt_optim_t *optim, const char *name, uint6
 static uint64_t hash_values(uint64_t hash, const lnt_optim_t *optim)
 {
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
-        if (!values->local && lnt_optim_holds_values(optim, values))
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
+        if (!values->local && !values->skips_change && lnt_optim_holds_values(optim, values))
             hash = lnt_hash64(hash, optim->values[i], optim->n_values[i] * sizeof(double));
     }
     return hash;

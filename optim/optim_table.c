@@ -18,13 +18,51 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
     return NULL;
 }
 
-uint32_t lnt_optim_n_values(const lnt_optim_row_t *row)
+static uint64_t scaler_numbers(const lnt_optim_t *optim)
+{
+    (void)optim;
+    return LNT_SCALER_STATE;
+}
+
+static uint64_t clip_ratios(const lnt_optim_t *optim)
+{
+    (void)optim;
+    return LNT_CLIP_RATIOS;
+}
+
+static uint64_t clip_numbers(const lnt_optim_t *optim)
+{
+    (void)optim;
+    return LNT_CLIP_STATE;
+}
+
+/* What algorithms have beside their own; those without a freeze only the first N_PLAIN. */
+enum { N_PLAIN = 1, N_COMMON = 3 };
+static const lnt_state_values_t common_values[N_COMMON] = {
+    {.name = "loss_scaler", .count = scaler_numbers, .high = 1e18, .skips_change = true},
+    {.name = "clip_ratios", .count = clip_ratios, .high = 1e300},
+    {.name = "clip_state", .count = clip_numbers, .high = 1e300},
+};
+
+static uint32_t n_own_values(const lnt_optim_row_t *row)
 {
     uint32_t n = 0;
 
     while (row->values != NULL && row->values[n].name != NULL)
         n++;
     return n;
+}
+
+uint32_t lnt_optim_n_values(const lnt_optim_row_t *row)
+{
+    return n_own_values(row) + (row->freezing != NULL ? N_COMMON : N_PLAIN);
+}
+
+const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number)
+{
+    const uint32_t n = n_own_values(row);
+
+    return number < n ? &row->values[number] : &common_values[number - n];
 }
 
 const char *const *lnt_optim_list(void)

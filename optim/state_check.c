@@ -187,7 +187,7 @@ static lnt_status_t check_arrays(const lnt_optim_t *optim, const lnt_state_blob_
 static lnt_status_t check_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
         uint64_t n = !values->from_freeze || blob->header.frozen ? optim->n_values[i] : 0;
         LNT_TRY(check_size(blob, values->name, n * sizeof(double)));
         for (uint64_t k = 0; k < n; k++) {
@@ -206,7 +206,8 @@ bool lnt_state_is_common(const lnt_optim_row_t *row, const char *section)
         if (strcmp(array->name, section) == 0) return !array->local;
     }
     for (uint32_t i = 0; i < lnt_optim_n_values(row); i++) {
-        if (strcmp(row->values[i].name, section) == 0) return !row->values[i].local;
+        const lnt_state_values_t *values = lnt_optim_values_row(row, i);
+        if (strcmp(values->name, section) == 0) return !values->local;
     }
     return strcmp(section, LNT_STATE_ERRORS) != 0;
 }

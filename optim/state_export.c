@@ -113,7 +113,7 @@ static void write_array(const lnt_optim_t *optim, writer_t *writer, const char *
 static void write_values(const lnt_optim_t *optim, writer_t *writer)
 {
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
         open_section(writer);
         if (lnt_optim_holds_values(optim, values)) put(writer, optim->values[i], optim->n_values[i] * sizeof(double));
         close_section(writer, values->name);

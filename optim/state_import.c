@@ -105,7 +105,7 @@ static void load_arrays(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
 static void load_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
     for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = &optim->row->values[i];
+        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
         const lnt_state_part_t *part = lnt_state_find(blob, values->name);
         if (part->bytes != 0) memcpy(optim->values[i], part->payload, part->bytes);
         for (uint64_t k = part->bytes / sizeof(double); k < optim->n_values[i]; k++)

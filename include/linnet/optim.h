@@ -57,8 +57,13 @@ LNT_API lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, con
 LNT_API lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_group_t *values_p);
 
 /* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are
- * divided out. */
+ * divided out. loss_scale 0 keeps the scale there is; with the option loss_scale=0 it changes by itself and must be 0.
+ */
 LNT_API lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps);
+
+/* What the loss of the next step must be multiplied by: with the option loss_scale=0 it falls after overflows and grows
+ * after steps without, otherwise it is what was set. The same on all ranks. */
+LNT_API double lnt_optim_loss_scale(const lnt_optim_t *optim);
 
 /* lnt_plan_accumulate and lnt_plan_veto of the plan below. */
 LNT_API lnt_status_t lnt_optim_accumulate(lnt_optim_t *optim, uint32_t tensor, const void *grad);
@@ -67,8 +72,9 @@ LNT_API lnt_status_t lnt_optim_veto(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
 /* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO:
- * nothing changed but the skip counters. LNT_ERR_DIVERGED after max_skips skips in a row. LNT_FREEZE_REFUSED: the step
- * is committed, but the freeze that was due is refused, now and after every step until it succeeds;
+ * nothing changed but the skip counters and a dynamic loss scale. LNT_ERR_DIVERGED after max_skips skips in a row, or
+ * at an overflow when a dynamic loss scale is at its minimum: skipped like the others. LNT_FREEZE_REFUSED: the step is
+ * committed, but the freeze that was due is refused, now and after every step until it succeeds;
  * lnt_last_error()->status says why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the
  * communicator failed; a rank that returns such an error has not committed the step. */
 LNT_API lnt_status_t lnt_optim_end(lnt_optim_t *optim);
@@ -88,8 +94,10 @@ typedef struct lnt_optim_info {
     lnt_phase_t phase; /* of the next step */
     uint64_t step;     /* committed steps */
     uint64_t skipped;
-    double grad_norm;      /* norm of the mean gradient of the last committed step before clipping; 0 if not computed */
-    double clip_factor;    /* what the last committed step was multiplied by */
+    /* Both agreed by all ranks. Norm of the mean gradient of the last committed step before clipping; after a freeze
+     * its estimate; with clip_mode=bucket the norm of the mean of what the ranks have clipped. 0 if not computed */
+    double grad_norm;
+    double clip_factor;    /* what all gradients of the last committed step were multiplied by */
     double dead_share;     /* of all elements, at the freeze */
     double dropped_norm;   /* norm of the residual this rank dropped at the freeze */
     uint64_t lane_elems;   /* elements in the f32 lane */

@@ -110,8 +110,9 @@ typedef struct lnt_plan_stats {
     uint64_t committed;
     uint64_t skipped; /* because of non-finite values or vetoes */
     uint64_t skipped_in_a_row;
-    uint64_t exposed_ns; /* time spent in `end` waiting for peers, this rank */
-    uint64_t commit_ns;  /* time spent in commit passes */
+    uint64_t exposed_ns;  /* time spent in `end` waiting for peers, this rank */
+    uint64_t commit_ns;   /* time spent in commit passes */
+    lnt_status_t verdict; /* on the last ended step: LNT_OK, LNT_SKIPPED_NONFINITE or LNT_SKIPPED_VETO */
 } lnt_plan_stats_t;
 LNT_API lnt_status_t lnt_plan_get_stats(lnt_plan_t *plan, lnt_plan_stats_t *stats_p, bool reset);
 

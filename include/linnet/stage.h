@@ -56,25 +56,43 @@ typedef struct lnt_program_params {
     const char *name; /* copied; part of the layout hash */
     lnt_codec_params_t codec;
     const uint8_t *member; /* one byte per tensor of the plan, 1 = takes part; NULL: all tensors */
-    bool packed;   /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones);
-                      codecs without scales only */
-    bool feeds_v;  /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
-    bool unscaled; /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
+    bool packed;    /* false: blocks begin at every tensor. true: blocks run over tensor borders (a lane of small ones);
+                       codecs without scales only */
+    bool feeds_v;   /* values are going to be squared: a mean whose f32 square overflows counts as non-finite */
+    bool unscaled;  /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
+    bool by_bucket; /* results depend on where buckets are cut, which then is part of the layout hash */
     lnt_stage_t stage;
 } lnt_program_params_t;
 
 /* Before commit, after all tensors. */
 LNT_API lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *params, uint32_t *program_p);
 
+/* What an optimizer may learn of the gradients of a step before they leave, on the callers' threads (clipping).
+ *
+ *   bucket_ready  all gradients of a bucket are known (lnt_plan_local reads them); its frames leave after the return.
+ *                 Several at once for different buckets. NULL: nothing.
+ *   all_ready     inside lnt_plan_end, after every bucket_ready and before the frames of the last bucket leave: no rank
+ *                 has all frames of the step before all_ready has returned on every rank, so a collective in it belongs
+ *                 to the transaction. NULL: nothing. An error must be the communicator's failure.
+ *   hold          nothing leaves before all_ready, which may set *clip_p (1 before), equal on all ranks. A barrier: no
+ *                 overlap of this step's exchange with the caller's work. */
+typedef struct lnt_step_hooks {
+    void *arg;
+    void (*bucket_ready)(void *arg, uint32_t bucket);
+    lnt_status_t (*all_ready)(void *arg, double *clip_p);
+    bool hold;
+} lnt_step_hooks_t;
+
 typedef struct lnt_step_params {
     size_t struct_size;
     uint32_t
         programs; /* bit p = program p runs; 0: nothing is exchanged. Programs of one step must not share elements */
     double clip;  /* factor on the gradients, 0 means 1 */
-    double loss_scale;    /* gradients are divided by it, 0 means 1 */
-    uint32_t micro_steps; /* gradients are divided by it, 0 means 1 */
-    uint32_t hyper_hash;  /* of the step's hyper-parameters */
-    uint64_t step;        /* committed steps so far; equal on all ranks. Seeds codecs that round by chance */
+    double loss_scale;             /* gradients are divided by it, 0 means 1 */
+    uint32_t micro_steps;          /* gradients are divided by it, 0 means 1 */
+    uint32_t hyper_hash;           /* of the step's hyper-parameters */
+    uint64_t step;                 /* committed steps so far; equal on all ranks. Seeds codecs that round by chance */
+    const lnt_step_hooks_t *hooks; /* copied; NULL: none. The same functions on all ranks */
 } lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in
                         every frame */
 
@@ -95,6 +113,16 @@ LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
  * and offset + count a block border or the tensor's end. */
 LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
                                    float *out);
+
+/* In a step, when the tensor has been made ready: this rank's gradient of elements [offset, offset + count),
+ * accumulated micro-batches added, in f32. Points at the gradient itself where it lies so, else at `out`, which has
+ * been filled. */
+LNT_API const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count,
+                                    float *out);
+
+/* After commit: piece number `index` of a bucket. LNT_ERR_OUT_OF_RANGE ends the list. Pieces begin and end at block
+ * borders of all programs, or at a tensor's end. */
+LNT_API lnt_status_t lnt_plan_bucket_span(const lnt_plan_t *plan, uint32_t bucket, size_t index, lnt_span_t *span_p);
 
 /* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1,
  * NULL: all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */

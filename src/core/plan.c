@@ -238,6 +238,7 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
     program.packed = params->packed;
     program.feeds_v = params->feeds_v;
     program.unscaled = params->unscaled;
+    program.by_bucket = params->by_bucket;
     program.stage = params->stage;
     program.name = lnt_strdup(params->name, "program name");
     if (program.name == NULL) return LNT_ERR_NO_MEMORY;
@@ -290,6 +291,17 @@ lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor, lnt_te
     return LNT_OK;
 }
 
+lnt_status_t lnt_plan_bucket_span(const lnt_plan_t *plan, uint32_t bucket, size_t index, lnt_span_t *span_p)
+{
+    const lnt_extent_t *extent;
+
+    LNT_CHECK_ARG(plan != NULL && span_p != NULL);
+    if (bucket >= plan->n_buckets || index >= plan->buckets[bucket].n_extents) return LNT_ERR_OUT_OF_RANGE;
+    extent = &plan->buckets[bucket].extents[index];
+    *span_p = (lnt_span_t){extent->tensor, bucket, extent->offset, extent->count};
+    return LNT_OK;
+}
+
 lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p)
 {
     LNT_CHECK_ARG(plan != NULL && info_p != NULL);
@@ -307,14 +319,15 @@ lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p)
 
 lnt_status_t lnt_plan_get_stats(lnt_plan_t *plan, lnt_plan_stats_t *stats_p, bool reset)
 {
-    uint64_t in_a_row;
+    lnt_plan_stats_t kept = {.struct_size = 0};
 
     LNT_CHECK_ARG(plan != NULL && stats_p != NULL);
     LNT_CHECK_STRUCT(stats_p);
-    in_a_row = plan->stats.skipped_in_a_row; /* not a statistic only: it decides about LNT_ERR_DIVERGED */
+    kept.skipped_in_a_row = plan->stats.skipped_in_a_row; /* no statistics: they decide about LNT_ERR_DIVERGED */
+    kept.verdict = plan->stats.verdict;
     *stats_p = plan->stats;
     stats_p->struct_size = sizeof(*stats_p);
-    if (reset) plan->stats = (lnt_plan_stats_t){.skipped_in_a_row = in_a_row};
+    if (reset) plan->stats = kept;
     return LNT_OK;
 }
 

@@ -49,6 +49,7 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
         hash = lnt_hash64_u64(hash, (uint64_t)program->unscaled << 2 | (uint64_t)program->packed << 1 |
                                         (uint64_t)program->feeds_v);
+        if (program->by_bucket) hash = lnt_hash64_u64(hash, plan->bucket_elems);
         for (uint32_t t = 0; t < plan->n_tensors; t++)
             hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
     }

@@ -45,7 +45,7 @@ typedef struct lnt_plan_program {
     uint8_t *member; /* [n_tensors], or NULL: all */
     lnt_codec_t codec;
     lnt_stage_t stage;
-    bool packed, feeds_v, unscaled;
+    bool packed, feeds_v, unscaled, by_bucket;
 } lnt_plan_program_t;
 
 typedef struct lnt_plan_bucket {
@@ -88,6 +88,9 @@ struct lnt_plan {
     lnt_graph_t **graphs;   /* [n_buckets * n_programs] */
     _Atomic uint8_t *ready; /* the same */
     uint32_t step_programs;
+    lnt_step_params_t step_params; /* of the running step */
+    lnt_step_hooks_t hooks;        /* the same; no functions: none */
+    uint32_t first_held;           /* buckets from here on are released by `end` */
     _Atomic uint64_t
         unready;        /* tensors that travel in this step and are not ready yet; LNT_PLAN_VETOED is a flag in it */
     uint64_t n_steps;   /* begun, for messages */

@@ -1,13 +1,15 @@
 /* A step of a plan: begin, tensor_ready, veto, accumulate, end.
  *
  * begin arms one job whose graphs lie bucket by bucket in plan order; tensor_ready counts a bucket down and releases
- * its graphs at zero. The verdict is the OR of the flags of all frames, equal on all ranks. Nothing allocates.
+ * its graphs at zero. The verdict is the OR of the flags of all frames, equal on all ranks. Nothing allocates. With
+ * hooks the last bucket waits for `end`; if they hold the step, all do, and the job is armed there.
  *
  * A veto must still reach a frame. So one word holds the count of tensors that are not ready and the veto: who makes a
  * tensor ready takes itself off that word before it may release a bucket, and raises the job's flag if the veto was
  * there already. Then some bucket starts after the flag, whatever the threads do.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "../base/fp_env.h"
 #include "plan_impl.h"
@@ -60,6 +62,18 @@ static uint32_t count_travelling(const lnt_plan_t *plan, const lnt_plan_bucket_t
     return n;
 }
 
+/* Buckets from first_held on are released by `end`: none, the last one that sends anything, or all. */
+static void set_hooks(lnt_plan_t *plan, const lnt_step_hooks_t *hooks)
+{
+    plan->hooks = hooks != NULL ? *hooks : (lnt_step_hooks_t){.arg = NULL};
+    plan->first_held = plan->hooks.hold ? 0 : plan->n_buckets;
+    if (plan->hooks.hold || plan->hooks.all_ready == NULL) return;
+    while (plan->first_held > 0) {
+        const lnt_plan_bucket_t *bucket = &plan->buckets[--plan->first_held];
+        if (bucket->end_graph != bucket->first_graph) break;
+    }
+}
+
 static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
     lnt_exchange_step_t step = {.server_factor = (float)(1.0 / plan->comm->topo->n_nodes), .step = params->step};
@@ -104,10 +118,24 @@ static lnt_status_t check_replicas(lnt_plan_t *plan)
     return lnt_plan_compare_params(plan);
 }
 
+/* From here on the step is on its way. */
+static void post_job(lnt_plan_t *plan)
+{
+    lnt_job_t *job = &plan->job;
+
+    job->graphs = plan->graphs;
+    job->ready = plan->ready;
+    job->sequence = plan->comm->sequence++;
+    job->layout_hash = plan->plan_hash;
+    job->hyper_hash = hash_step(plan, &plan->step_params);
+    job->flags = 0;
+    job->status = LNT_OK;
+    if (job->n_graphs != 0) lnt_exec_post(plan->comm->exec, job);
+}
+
 lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
     LNT_FP_SCOPE();
-    lnt_job_t *job;
     uint64_t unready = 0;
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_BEGIN));
@@ -121,32 +149,37 @@ lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params)
         unready += tensor->travels;
         atomic_store_explicit(&tensor->ready, 0, memory_order_relaxed);
     }
-    list_graphs(plan, params);
     atomic_store_explicit(&plan->unready, unready, memory_order_relaxed);
     plan->step_programs = params->programs;
-    job = &plan->job;
-    job->graphs = plan->graphs;
-    job->ready = plan->ready;
-    job->sequence = plan->comm->sequence++;
-    job->layout_hash = plan->plan_hash;
-    job->hyper_hash = hash_step(plan, params);
-    job->flags = 0;
-    job->status = LNT_OK;
-    atomic_store_explicit(&job->raised, 0, memory_order_relaxed);
-    (void)snprintf(job->what, sizeof(job->what), "step %llu of plan", (unsigned long long)plan->n_steps++);
+    plan->step_params = *params;
+    list_graphs(plan, params);
+    set_hooks(plan, params->hooks);
+    (void)snprintf(plan->job.what, sizeof(plan->job.what), "step %llu of plan", (unsigned long long)plan->n_steps++);
+    atomic_store_explicit(&plan->job.raised, 0, memory_order_relaxed);
     plan->state = LNT_PLAN_STEP;
-    if (job->n_graphs != 0) lnt_exec_post(plan->comm->exec, job);
+    if (plan->hooks.hold) {
+        plan->job.n_graphs = 0; /* not armed before `end` */
+    } else {
+        post_job(plan);
+    }
     return LNT_OK;
+}
+
+static void release(lnt_plan_t *plan, uint32_t number)
+{
+    const lnt_plan_bucket_t *bucket = &plan->buckets[number];
+
+    for (uint32_t g = bucket->first_graph; g < bucket->end_graph; g++)
+        lnt_job_ready(plan->comm->exec, &plan->job, g);
 }
 
 /* The bucket's graphs may start once all its tensors are ready. */
 static void count_down(lnt_plan_t *plan, const lnt_plan_tensor_t *tensor)
 {
     for (uint32_t b = tensor->first_bucket; b < tensor->end_bucket; b++) {
-        lnt_plan_bucket_t *bucket = &plan->buckets[b];
-        if (atomic_fetch_sub_explicit(&bucket->waiting, 1, memory_order_acq_rel) != 1) continue;
-        for (uint32_t g = bucket->first_graph; g < bucket->end_graph; g++)
-            lnt_job_ready(plan->comm->exec, &plan->job, g);
+        if (atomic_fetch_sub_explicit(&plan->buckets[b].waiting, 1, memory_order_acq_rel) != 1) continue;
+        if (plan->hooks.bucket_ready != NULL) plan->hooks.bucket_ready(plan->hooks.arg, b);
+        if (b < plan->first_held) release(plan, b);
     }
 }
 
@@ -273,6 +306,7 @@ static lnt_status_t survey(lnt_plan_t *plan)
 
 static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
 {
+    plan->stats.verdict = why;
     plan->stats.skipped++;
     plan->stats.skipped_in_a_row++;
     if (plan->stats.skipped_in_a_row < plan->max_skips) return why;
@@ -283,13 +317,30 @@ static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
                      why == LNT_SKIPPED_VETO ? "a veto" : "a non-finite value");
 }
 
+/* What waited for all gradients of the step. An error is the communicator's: nothing more is released. */
+static lnt_status_t release_held(lnt_plan_t *plan)
+{
+    double clip = 1;
+
+    if (plan->hooks.all_ready != NULL) LNT_TRY(plan->hooks.all_ready(plan->hooks.arg, &clip));
+    if (plan->hooks.hold) {
+        plan->step_params.clip = clip;
+        list_graphs(plan, &plan->step_params);
+        post_job(plan);
+    }
+    for (uint32_t b = plan->first_held; b < plan->n_buckets; b++)
+        release(plan, b);
+    return LNT_OK;
+}
+
 /* Waits for the exchange. LNT_OK: all frames are here. */
 static lnt_status_t wait_frames(lnt_plan_t *plan)
 {
     uint64_t start = lnt_now_ns();
     lnt_status_t status;
 
-    if (plan->job.n_graphs == 0) return LNT_OK;
+    status = release_held(plan);
+    if (plan->job.n_graphs == 0) return status; /* no job is armed */
     status = lnt_comm_wait_job(plan->comm, &plan->job);
     plan->stats.exposed_ns += lnt_now_ns() - start;
     return status;
@@ -321,13 +372,32 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     plan->state = LNT_PLAN_IDLE;
     if (status < 0) return status;
     commit_pass(plan);
+    plan->stats.verdict = LNT_OK;
     plan->stats.committed++;
     plan->stats.skipped_in_a_row = 0;
     plan->unchecked++;
     return LNT_OK;
 }
 
-/* ---- reading decoded values ---- */
+/* ---- reading gradients and decoded values ---- */
+
+const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count, float *out)
+{
+    const lnt_source_t *source = &plan->sources[tensor];
+    const uint8_t *values = source->values;
+
+    if (values != NULL) values += offset * lnt_dtype_size(source->dtype);
+    if (values == NULL && source->accumulated != NULL) return source->accumulated + offset;
+    if (source->accumulated == NULL && values != NULL && source->dtype == LNT_F32)
+        return (const float *)(const void *)values;
+    if (values == NULL) {
+        memset(out, 0, count * sizeof(*out));
+    } else {
+        lnt_arrays()->widen[source->dtype](values, count, out);
+    }
+    if (source->accumulated != NULL) lnt_arrays()->add(out, source->accumulated + offset, count);
+    return out;
+}
 
 /* The part of one extent of a bucket that lies in [offset, end) of its tensor. */
 static void read_extent(const lnt_exchange_t *exchange, size_t i, uint64_t offset, uint64_t end, float *out)

@@ -3,7 +3,7 @@
     python3 make_onebit_cases.py OUT_DIR SEED CASES
 
 Without late comers, which the library does not take back yet: coordinates that are dead at the freeze get no gradient afterwards.
-Clipping appears in cases that never freeze. One file per case, little-endian:
+One file per case, little-endian:
 
     u32   magic "1BIT", n, nodes[n], n_tensors, lengths[n_tensors], non_freeze[n_tensors], T, freeze, block, warm codec, warm block,
           bucket elements, segment elements           (warm codec: 0 f32, 2 int8)
@@ -47,8 +47,8 @@ def write_case(path, rng, nodes, small):
     topo = Topology(nodes)
     lengths = draw_lengths(rng, small)
     total, steps = sum(lengths), 10 if small else 14
-    clipped = not small and rng.random() < 0.3
-    freeze = 100 if clipped else 5
+    clipped = not small and rng.random() < 0.5
+    freeze = 100 if clipped and rng.random() < 0.2 else 5
     warm = int(rng.choice([0, 2]))
     block, warm_block = 128, 128 if warm == 0 else 64
     bucket, seg = int(rng.choice([256, 600, 1 << 20])), int(rng.choice([128, 300, 1 << 20]))

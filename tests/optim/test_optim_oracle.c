@@ -18,6 +18,10 @@ typedef struct trial {
     uint64_t n;
     uint32_t step; /* of the oracle */
     bool frozen;
+    double ratios[STEPS], r,
+        factor; /* |mean| / root of local squares, warm-up; their mean; what the step is clipped by */
+    uint32_t n_ratios;
+    double norm; /* of the mean, or its estimate */
     double c1[2], c2[2];
     float *x, *m, *v, *den; /* the f32 oracle */
     double *x64, *m64, *v64;
@@ -40,7 +44,7 @@ static float mean_grad(const trial_t *trial, uint64_t i)
 
     for (uint32_t r = 0; r < world->n_ranks; r++)
         n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
-    factor = (float)((double)n_nodes / world->n_ranks * 1.0 / trial->loss_scale / trial->micro_steps);
+    factor = (float)((double)n_nodes / world->n_ranks * trial->factor / trial->loss_scale / trial->micro_steps);
     for (uint32_t a = 0; a < n_nodes; a++) {
         float node = 0;
         bool first = true;
@@ -64,7 +68,7 @@ static float mean_momentum(const trial_t *trial, uint64_t i, float b1, float o1)
 
     for (uint32_t r = 0; r < world->n_ranks; r++)
         n_nodes = world->nodes[r] + 1 > n_nodes ? world->nodes[r] + 1 : n_nodes;
-    factor = (float)((double)n_nodes / world->n_ranks * 1.0 / trial->loss_scale / trial->micro_steps);
+    factor = (float)((double)n_nodes / world->n_ranks * trial->factor / trial->loss_scale / trial->micro_steps);
     for (uint32_t a = 0; a < n_nodes; a++) {
         float node = 0, wire;
         bool first = true;
@@ -79,7 +83,8 @@ static float mean_momentum(const trial_t *trial, uint64_t i, float b1, float o1)
     return sum * (float)(1.0 / n_nodes);
 }
 
-static double clip_scale(const trial_t *trial, const float *g, double *norm_p)
+/* f64 sums over blocks in the order of 128 lanes, added in block order. */
+static double square(const trial_t *trial, const float *g)
 {
     double total = 0;
     uint64_t at = 0;
@@ -98,8 +103,50 @@ static double clip_scale(const trial_t *trial, const float *g, double *norm_p)
             total += part[0];
         }
     }
-    *norm_p = sqrt(total);
+    return total;
+}
+
+static double clip_scale(const trial_t *trial, const float *g, double *norm_p)
+{
+    *norm_p = sqrt(square(trial, g));
     return trial->clip > 0 && *norm_p > trial->clip ? trial->clip / *norm_p : 0;
+}
+
+/* sqrt of the mean over ranks of the squares of what they give, as gradients. */
+static double local_root(const trial_t *trial)
+{
+    float *g = calloc(trial->n + 1, sizeof(*g));
+    double total = 0;
+
+    for (uint32_t r = 0; r < trial->world.n_ranks; r++) {
+        for (uint64_t i = 0; i < trial->n; i++)
+            g[i] = grad_at(trial, r, trial->step, i);
+        total += square(trial, g);
+    }
+    free(g);
+    return sqrt(total / trial->world.n_ranks) / trial->loss_scale / trial->micro_steps;
+}
+
+/* After the freeze the factor comes before the exchange, from an estimate. */
+static void choose_factor(trial_t *trial)
+{
+    double sum = 0;
+
+    trial->factor = 1;
+    if (!trial->frozen || trial->clip == 0) return;
+    for (uint32_t k = 0; k < trial->n_ratios; k++)
+        sum += trial->ratios[k];
+    trial->r = trial->n_ratios != 0 ? sum / trial->n_ratios : 1;
+    trial->norm = trial->r * local_root(trial);
+    if (trial->norm > trial->clip) trial->factor = trial->clip / trial->norm;
+}
+
+static void record_ratio(trial_t *trial, double norm)
+{
+    double root = local_root(trial);
+
+    trial->norm = norm;
+    if (root > 0) trial->ratios[trial->n_ratios++] = norm / root;
 }
 
 static void oracle_element(trial_t *trial, uint32_t group, uint64_t i, float g, bool lane)
@@ -179,9 +226,11 @@ static void oracle_step(trial_t *trial)
         trial->c1[k] *= trial->groups[k].beta1;
         trial->c2[k] *= trial->groups[k].beta2;
     }
+    choose_factor(trial);
     for (uint64_t i = 0; i < trial->n; i++)
         g[i] = mean_grad(trial, i);
     scale = clip_scale(trial, g, &norm);
+    if (!trial->frozen) record_ratio(trial, norm);
     for (uint32_t t = 0; t < trial->model.n_tensors; at += trial->model.lengths[t++]) {
         uint32_t group = trial->model.group_of[t];
         bool lane = trial->model.lengths[t] < 64 || trial->groups[group].non_freeze;
@@ -223,6 +272,7 @@ static void body(rank_t *rank)
         rank_view(rank, "exp_avg_sq", sizeof(float), seen);
         ck_assert_mem_eq(seen, trial->v, rank->n_elems * sizeof(float));
         ck_assert_uint_eq(rank_info(rank).step, step + 1);
+        if (trial->clip != 0) ck_assert_double_eq(rank_info(rank).grad_norm, trial->norm);
         for (uint64_t i = 0; i < rank->n_elems && !trial->frozen; i++) {
             if (trial->cancelled[i]) continue;
             ck_assert_double_le(fabs((double)rank->x[i] - trial->x64[i]), f32_error(trial, trial->x64[i], step + 1));

@@ -96,11 +96,11 @@ START_TEST(state_values_fit_into_saved_state)
         const lnt_optim_row_t *row = lnt_optim_row_by_name(lnt_optim_list()[n]);
         ck_assert_uint_le(lnt_optim_n_values(row), LNT_VALUES_MAX);
         for (uint32_t i = 0; i < lnt_optim_n_values(row); i++) {
-            ck_assert_uint_lt(strlen(row->values[i].name), LNT_STATE_NAME_BYTES);
-            ck_assert(row->values[i].count != NULL);
-            if (row->values[i].low < row->values[i].high) {
-                ck_assert_double_ge(row->values[i].initial, row->values[i].low);
-                ck_assert_double_le(row->values[i].initial, row->values[i].high);
+            ck_assert_uint_lt(strlen(lnt_optim_values_row(row, i)->name), LNT_STATE_NAME_BYTES);
+            ck_assert(lnt_optim_values_row(row, i)->count != NULL);
+            if (lnt_optim_values_row(row, i)->low < lnt_optim_values_row(row, i)->high) {
+                ck_assert_double_ge(lnt_optim_values_row(row, i)->initial, lnt_optim_values_row(row, i)->low);
+                ck_assert_double_le(lnt_optim_values_row(row, i)->initial, lnt_optim_values_row(row, i)->high);
             }
         }
     }
