@@ -1,8 +1,8 @@
 /* The schedule of 0/1 Adam (Lu et al., ICLR 2023, arXiv 2202.06009) as pure functions of step number and counters.
  *
  * Steps are numbered from 1. First phase: a step whose number is a multiple of var_interval updates the variance, the
- * others send signs; after var_update_scaler variance steps the interval doubles. Second phase: a step whose number is a
- * multiple of local_interval ends a window of local steps with a sync; after local_step_scaler steps the interval
+ * others send signs; after var_update_scaler variance steps the interval doubles. Second phase: a step whose number is
+ * a multiple of local_interval ends a window of local steps with a sync; after local_step_scaler steps the interval
  * doubles, up to local_step_clipper. The steps of the second phase are counted from var_freeze_step + 2 on, where the
  * published implementation begins it: its phase has one more step (first_steps), the one that it spends on a dry run.
  */

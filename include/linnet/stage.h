@@ -93,6 +93,11 @@ typedef struct lnt_step_params {
     uint32_t hyper_hash;           /* of the step's hyper-parameters */
     uint64_t step;                 /* committed steps so far; equal on all ranks. Seeds codecs that round by chance */
     const lnt_step_hooks_t *hooks; /* copied; NULL: none. The same functions on all ranks */
+    bool local; /* the owner of programs reads the gradients itself (lnt_plan_local): those of tensors that do not
+                   travel are kept until the next begin too, and no accumulated one outlives the step */
+    uint32_t unscaled;       /* programs whose values are no gradients in this step, as lnt_program_params_t.unscaled */
+    const uint8_t *left_out; /* one byte per tensor, 1 = of this step it shares the frames but nothing else: no consume,
+                                and its errors stay as they are. Borrowed until `end` returns. NULL: none */
 } lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in
                         every frame */
 
@@ -108,6 +113,10 @@ LNT_API lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *p
 
 /* Waits for the exchange, votes, and commits or skips. LNT_OK, LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO or an error. */
 LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
+
+/* In a step: (float)(clip / loss_scale / micro_steps), what a gradient read by lnt_plan_local has still to be
+ * multiplied by. */
+LNT_API float lnt_plan_local_factor(const lnt_plan_t *plan);
 
 /* Inside survey: the decoded values of elements [offset, offset + count) of a tensor; offset must be a block border,
  * and offset + count a block border or the tensor's end. */
@@ -154,12 +163,21 @@ LNT_API uint64_t lnt_plan_sequence(const lnt_plan_t *plan);
 
 /* What was registered. name is valid until the plan is destroyed. */
 LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor, lnt_tensor_params_t *params_p);
-/* The f32 master of a tensor: the user's own buffer if its param_dtype is f32. */
+/* The f32 master of a tensor: the user's own buffer if its param_dtype is f32 and the library does not own masters. */
 LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
-/* Model copy <- master, for 16-bit params; no-op for f32. To be called by consume for the span it changed. A master
- * beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master keeps its
- * value. */
+/* Open plan, after all tensors: the library owns the masters of f32 parameters too, and what the user sees is a model
+ * copy that may differ from the master, and between ranks, while an algorithm takes steps of its own. Masters are taken
+ * from the parameters again by lnt_plan_sync_params and lnt_plan_commit while the plan is open. Masters alone are
+ * compared between ranks from here on. Undone when the owner of programs detaches from the open plan. */
+LNT_API lnt_status_t lnt_plan_own_masters(lnt_plan_t *plan);
+/* Model copy <- master; no-op where the parameter is the master. To be called by consume for the span it changed. A
+ * master beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master
+ * keeps its value. */
 LNT_API void lnt_plan_publish(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count);
+/* Model copy <- values (count of them, for elements from `offset` on) in place of the master, which keeps its own. Only
+ * where the library owns masters. */
+LNT_API void lnt_plan_publish_values(lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count,
+                                     const float *values);
 LNT_API lnt_comm_t *lnt_plan_comm(const lnt_plan_t *plan);
 
 /* Everything that allocates through these counts as the library's memory and obeys its fault injection in tests.

@@ -29,6 +29,8 @@ typedef enum lnt_status {
     LNT_SKIPPED_VETO = 3,         /* some caller vetoed the step: nothing was changed on any rank */
     LNT_COMPRESSION_DISABLED = 4, /* the exchange ran uncompressed, by policy or because there is one node */
     LNT_FREEZE_REFUSED = 5,       /* the step is committed, the freeze was refused: lnt_last_error has the reason */
+    LNT_SKIPPED_LOCAL = 6,        /* the step is committed, but this rank's own share of it, a local step, was left out:
+                                     its gradient was not finite */
 
     LNT_ERR_INVALID_ARG = -1,
     LNT_ERR_INVALID_USAGE = -2, /* legal arguments, wrong moment: see the state table of the object */

@@ -23,6 +23,7 @@ static const status_row_t status_texts[] = {
     {LNT_SKIPPED_VETO, "step skipped on all ranks: a rank vetoed it"},
     {LNT_COMPRESSION_DISABLED, "the exchange ran uncompressed"},
     {LNT_FREEZE_REFUSED, "step committed, freeze refused"},
+    {LNT_SKIPPED_LOCAL, "step committed, this rank took no local step"},
     {LNT_ERR_INVALID_ARG, "invalid argument"},
     {LNT_ERR_INVALID_USAGE, "call not legal in this state"},
     {LNT_ERR_UNSUPPORTED, "not supported"},

@@ -74,6 +74,7 @@ const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos, u
 
 void lnt_exchange_commit(lnt_exchange_t *exchange); /* shadows become live */
 /* Abort = call nothing. */
+void lnt_exchange_keep_errors(lnt_exchange_t *exchange, uint32_t tensor); /* after commit: its errors as before it */
 
 /* live: one byte per element of [offset, offset + count) of `tensor`, or NULL = all live. Idle only. */
 lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, uint64_t offset, uint64_t count,

@@ -97,6 +97,29 @@ void lnt_exchange_commit(lnt_exchange_t *exchange)
     swap(&exchange->server_error, &exchange->server_shadow);
 }
 
+/* `before` holds the same positions as owned.values. */
+static void keep(lnt_owned_t owned, const float *before, uint64_t pos, uint64_t end)
+{
+    if (pos < owned.begin) pos = owned.begin;
+    if (end > owned.end) end = owned.end;
+    if (pos < end)
+        memcpy(owned.values + (pos - owned.begin), before + (pos - owned.begin), (end - pos) * sizeof(float));
+}
+
+void lnt_exchange_keep_errors(lnt_exchange_t *exchange, uint32_t tensor)
+{
+    const lnt_grid_t *grid = &exchange->grid;
+
+    for (size_t e = 0; e < grid->n_extents; e++) {
+        uint64_t pos = grid->pos[e], end = pos + grid->extents[e].count;
+
+        if (grid->extents[e].tensor == tensor) {
+            keep(lnt_exchange_worker_error(exchange), exchange->worker_shadow, pos, end);
+            keep(lnt_exchange_server_error(exchange), exchange->server_shadow, pos, end);
+        }
+    }
+}
+
 lnt_owned_t lnt_exchange_worker_error(lnt_exchange_t *exchange)
 {
     if (exchange->worker_error == NULL) {

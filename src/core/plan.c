@@ -276,6 +276,7 @@ void lnt_plan_detach(lnt_plan_t *plan)
     plan->attached = false;
     if (plan->state == LNT_PLAN_OPEN) {
         free_programs(plan);
+        lnt_plan_release_masters(plan);
     } else {
         plan->orphaned = true;
     }

@@ -243,7 +243,7 @@ lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_
     if (plan->accumulate) memory->other += plan->n_elems * sizeof(float);
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         const lnt_tensor_params_t *params = &plan->tensors[t].params;
-        if (params->param_dtype != LNT_F32) memory->other += params->count * sizeof(float);
+        if (lnt_plan_owns_master(plan, t)) memory->other += params->count * sizeof(float);
     }
     memory->total = memory->errors + memory->shadows + memory->frames + memory->graphs + memory->other;
     memory->struct_size = sizeof(*memory);
@@ -411,6 +411,7 @@ lnt_status_t lnt_plan_commit(lnt_plan_t *plan)
 
     LNT_TRY(lnt_plan_enter(plan, LNT_PLAN_COMMIT));
     LNT_TRY(lnt_plan_agree(plan, lnt_plan_check_grids(plan, &block)));
+    lnt_plan_refresh_masters(plan);
     LNT_TRY(compare_layout(plan));
     set_hashes(plan);
     LNT_TRY_GOTO(status, lnt_plan_agree(plan, lnt_plan_build(plan)), err_unbuild);

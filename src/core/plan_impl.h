@@ -30,7 +30,7 @@ typedef enum lnt_plan_call {
 
 typedef struct lnt_plan_tensor {
     lnt_tensor_params_t params; /* the name is ours */
-    float *master;              /* params.param itself for f32 */
+    float *master;              /* params.param itself for f32, unless the library owns masters */
     uint64_t base;              /* first element in the concatenation of all tensors */
     uint32_t first_bucket, end_bucket;
     bool accumulated;                     /* the accumulator holds something for the next step */
@@ -64,6 +64,7 @@ struct lnt_plan {
     uint64_t bucket_elems, segment_elems;
     uint32_t max_skips;
     bool accumulate;
+    bool own_masters; /* of f32 parameters too */
     bool attached, orphaned;
     lnt_plan_state_t state;
 
@@ -128,6 +129,15 @@ lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_
 lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, const lnt_codec_t *instead,
                                    uint32_t *n_buckets_p, lnt_bytes_t *bytes_p);
 lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p);
+
+/* The library's masters of f32 parameters: their values from the parameters again; back to none. */
+void lnt_plan_refresh_masters(lnt_plan_t *plan);
+void lnt_plan_release_masters(lnt_plan_t *plan);
+/* Its master is the library's memory. */
+static inline bool lnt_plan_owns_master(const lnt_plan_t *plan, uint32_t tensor)
+{
+    return plan->own_masters || plan->tensors[tensor].params.param_dtype != LNT_F32;
+}
 
 /* Collective part of lnt_plan_check_params. */
 lnt_status_t lnt_plan_compare_params(lnt_plan_t *plan);

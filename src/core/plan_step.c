@@ -43,14 +43,21 @@ static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
 }
 
 /* The one factor, evaluated from the left in f64, rounded once. */
-static float step_factor(const lnt_plan_t *plan, const lnt_plan_program_t *program, const lnt_step_params_t *params)
+static float scaled(double share, const lnt_step_params_t *params)
 {
     double clip = params->clip != 0 ? params->clip : 1.0,
            loss_scale = params->loss_scale != 0 ? params->loss_scale : 1.0;
     double micro_steps = params->micro_steps != 0 ? params->micro_steps : 1;
+
+    return (float)(share * clip / loss_scale / micro_steps);
+}
+
+static float step_factor(const lnt_plan_t *plan, uint32_t program, const lnt_step_params_t *params)
+{
     double share = (double)plan->comm->topo->n_nodes / plan->comm->n_ranks;
 
-    return program->unscaled ? (float)share : (float)(share * clip / loss_scale / micro_steps);
+    return plan->programs[program].unscaled || (params->unscaled >> program & 1u) != 0 ? (float)share
+                                                                                       : scaled(share, params);
 }
 
 static uint32_t count_travelling(const lnt_plan_t *plan, const lnt_plan_bucket_t *bucket)
@@ -85,7 +92,7 @@ static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = bucket->exchange[p];
             if ((params->programs >> p & 1u) == 0 || exchange == NULL) continue;
-            step.factor = step_factor(plan, &plan->programs[p], params);
+            step.factor = step_factor(plan, p, params);
             lnt_exchange_prepare(exchange, &step);
             plan->graphs[n_graphs++] = lnt_exchange_graph(exchange);
         }
@@ -104,6 +111,8 @@ static uint32_t hash_step(const lnt_plan_t *plan, const lnt_step_params_t *param
     hash =
         lnt_hash64_u64(lnt_hash64(hash, factors, sizeof(factors)), params->micro_steps != 0 ? params->micro_steps : 1);
     hash = lnt_hash64_u64(hash, params->step);
+    hash = lnt_hash64_u64(hash, (uint64_t)params->unscaled << 1 | (uint64_t)params->local);
+    if (params->left_out != NULL) hash = lnt_hash64(hash, params->left_out, plan->n_tensors);
     return (uint32_t)(hash ^ hash >> 32);
 }
 
@@ -187,8 +196,8 @@ static void make_ready(lnt_plan_t *plan, uint32_t number, const void *grad)
 {
     const lnt_plan_tensor_t *tensor = &plan->tensors[number];
 
+    if (tensor->travels || plan->step_params.local) plan->sources[number].values = grad;
     if (!tensor->travels) return;
-    plan->sources[number].values = grad;
     if ((atomic_fetch_sub_explicit(&plan->unready, 1, memory_order_acq_rel) & LNT_PLAN_VETOED) != 0) {
         atomic_store_explicit(&plan->job.raised, LNT_FRAME_VETO, memory_order_release);
     }
@@ -267,11 +276,22 @@ static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket,
         for (uint64_t pos = begin; pos < end;) {
             lnt_run_t run = lnt_layout_run(grid, pos, end);
             lnt_span_t span = {.tensor = run.tensor, .bucket = bucket, .offset = run.offset, .count = run.count};
-            stage->consume(stage->arg, &span, plan->scratch + (pos - begin),
-                           plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos, run.count));
+            if (plan->step_params.left_out == NULL || plan->step_params.left_out[run.tensor] == 0) {
+                stage->consume(stage->arg, &span, plan->scratch + (pos - begin),
+                               plan->programs[number].packed ? NULL : lnt_exchange_live(exchange, pos, run.count));
+            }
             pos += run.count;
         }
         block = piece.end;
+    }
+}
+
+/* Errors after a commit; those of tensors that are left out go back to what they were. */
+static void commit_errors(const lnt_plan_t *plan, lnt_exchange_t *exchange)
+{
+    lnt_exchange_commit(exchange);
+    for (uint32_t t = 0; plan->step_params.left_out != NULL && t < plan->n_tensors; t++) {
+        if (plan->step_params.left_out[t] != 0) lnt_exchange_keep_errors(exchange, t);
     }
 }
 
@@ -285,7 +305,7 @@ static void commit_pass(lnt_plan_t *plan)
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if ((plan->step_programs >> p & 1u) == 0 || exchange == NULL) continue;
             consume_exchange(plan, p, b, exchange);
-            lnt_exchange_commit(exchange);
+            commit_errors(plan, exchange);
         }
     }
     plan->stats.commit_ns += lnt_now_ns() - start;
@@ -363,7 +383,7 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     plan->state = LNT_PLAN_IDLE;
     if (status < 0) return status;
     for (uint32_t t = 0; t < plan->n_tensors; t++)
-        plan->tensors[t].accumulated &= !plan->tensors[t].travels;
+        plan->tensors[t].accumulated &= !plan->tensors[t].travels && !plan->step_params.local;
     plan->stats.transactions++;
     if ((plan->job.flags & LNT_FRAME_VETO) != 0) return skip(plan, LNT_SKIPPED_VETO);
     if ((plan->job.flags & LNT_FRAME_POISONED) != 0) return skip(plan, LNT_SKIPPED_NONFINITE);
@@ -397,6 +417,11 @@ const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uint64_t of
     }
     if (source->accumulated != NULL) lnt_arrays()->add(out, source->accumulated + offset, count);
     return out;
+}
+
+float lnt_plan_local_factor(const lnt_plan_t *plan)
+{
+    return scaled(1.0, &plan->step_params);
 }
 
 /* The part of one extent of a bucket that lies in [offset, end) of its tensor. */

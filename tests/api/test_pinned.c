@@ -29,7 +29,7 @@ static const size_row_t sizes[] = {
     ROW(lnt_plan_info_t, 56),    ROW(lnt_plan_stats_t, 56),     ROW(lnt_group_t, 56),
     ROW(lnt_optim_params_t, 40), ROW(lnt_optim_option_t, 24),   ROW(lnt_optim_info_t, 80),
     ROW(lnt_span_t, 24),         ROW(lnt_stage_t, 48),          ROW(lnt_program_params_t, 104),
-    ROW(lnt_step_params_t, 48),  ROW(lnt_error_extent_t, 40),
+    ROW(lnt_step_params_t, 72),  ROW(lnt_error_extent_t, 40),
 };
 enum { N_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
@@ -128,6 +128,7 @@ START_TEST(status_numbers)
         {LNT_SKIPPED_VETO, 3},
         {LNT_COMPRESSION_DISABLED, 4},
         {LNT_FREEZE_REFUSED, 5},
+        {LNT_SKIPPED_LOCAL, 6},
         {LNT_ERR_INVALID_ARG, -1},
         {LNT_ERR_INVALID_USAGE, -2},
         {LNT_ERR_UNSUPPORTED, -3},

@@ -78,7 +78,7 @@ START_TEST(small_runs)
 
     expect_counts(&bert, 700, 83, 495, 122);
     ck_assert_uint_eq(walk(&fast, 700).kind[LNT_ZERO_ONE_VARIANCE], variance_steps(13, 105));
-    expect_counts(&never, 50, 32, 18, 0); /* 1 ... 16, then 18, 20 ... 48, then 52 */
+    expect_counts(&never, 50, 32, 18, 0);  /* 1 ... 16, then 18, 20 ... 48, then 52 */
     expect_counts(&at_once, 20, 0, 11, 9); /* 1 ... 6, 8, 10, 12, 16, 20 */
 }
 END_TEST
