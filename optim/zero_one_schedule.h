@@ -35,12 +35,16 @@ static inline lnt_zero_one_counters_t lnt_zero_one_start(void)
     return (lnt_zero_one_counters_t){.var_interval = 1, .local_interval = 1};
 }
 
-/* What step number `step` is; counters: as they are before it. */
-static inline lnt_zero_one_kind_t lnt_zero_one_kind(const lnt_zero_one_plan_t *plan,
-                                                    const lnt_zero_one_counters_t *counters, uint64_t step)
+/* After the commit of step number `step`: is the first phase over? (A row may put it off.) */
+static inline bool lnt_zero_one_freeze_due(const lnt_zero_one_plan_t *plan, uint64_t step)
 {
-    if (step <= plan->first_steps)
-        return step % counters->var_interval == 0 ? LNT_ZERO_ONE_VARIANCE : LNT_ZERO_ONE_SIGN;
+    return step >= plan->first_steps;
+}
+
+/* What step number `step` is; counters: as they are before it; frozen: the first phase is over. */
+static inline lnt_zero_one_kind_t lnt_zero_one_kind(const lnt_zero_one_counters_t *counters, bool frozen, uint64_t step)
+{
+    if (!frozen) return step % counters->var_interval == 0 ? LNT_ZERO_ONE_VARIANCE : LNT_ZERO_ONE_SIGN;
     return step % counters->local_interval == 0 ? LNT_ZERO_ONE_SYNC : LNT_ZERO_ONE_LOCAL;
 }
 
@@ -56,15 +60,15 @@ static inline uint64_t lnt_zero_one_doubled(uint64_t interval, uint64_t limit)
     return interval <= limit / 2 ? 2 * interval : limit;
 }
 
-/* The counters after step number `step`. */
+/* The counters after step number `step`; frozen: as it was in that step. */
 static inline lnt_zero_one_counters_t lnt_zero_one_next(const lnt_zero_one_plan_t *plan,
-                                                        lnt_zero_one_counters_t counters, uint64_t step)
+                                                        lnt_zero_one_counters_t counters, bool frozen, uint64_t step)
 {
-    if (lnt_zero_one_kind(plan, &counters, step) == LNT_ZERO_ONE_VARIANCE &&
+    if (lnt_zero_one_kind(&counters, frozen, step) == LNT_ZERO_ONE_VARIANCE &&
         lnt_zero_one_count(&counters.var_counter, plan->var_update_scaler)) {
-        counters.var_interval = lnt_zero_one_doubled(counters.var_interval, UINT64_C(1) << 62);
+        counters.var_interval = lnt_zero_one_doubled(counters.var_interval, UINT64_C(1) << 52);
     }
-    if (step > plan->first_steps && step > plan->var_freeze_step + 1 &&
+    if (frozen && step > plan->var_freeze_step + 1 &&
         lnt_zero_one_count(&counters.local_counter, plan->local_step_scaler)) {
         counters.local_interval = lnt_zero_one_doubled(counters.local_interval, plan->local_step_clipper);
     }

@@ -12,10 +12,12 @@ static counts_t walk(const lnt_zero_one_plan_t *plan, uint64_t steps)
 {
     lnt_zero_one_counters_t counters = lnt_zero_one_start();
     counts_t counts = {{0}};
+    bool frozen = lnt_zero_one_freeze_due(plan, 0);
 
     for (uint64_t t = 1; t <= steps; t++) {
-        counts.kind[lnt_zero_one_kind(plan, &counters, t)]++;
-        counters = lnt_zero_one_next(plan, counters, t);
+        counts.kind[lnt_zero_one_kind(&counters, frozen, t)]++;
+        counters = lnt_zero_one_next(plan, counters, frozen, t);
+        frozen = lnt_zero_one_freeze_due(plan, t);
     }
     return counts;
 }
@@ -104,11 +106,11 @@ START_TEST(windows_grow_up_to_the_clipper)
     uint64_t last = 20;
 
     for (uint64_t t = 1; t <= 600; t++) {
-        lnt_zero_one_kind_t kind = lnt_zero_one_kind(&plan, &counters, t);
+        lnt_zero_one_kind_t kind = lnt_zero_one_kind(&counters, t > 20, t);
         if (t > 20) ck_assert_uint_le(t - last, 6);
         ck_assert_int_eq(t > 20, kind == LNT_ZERO_ONE_SYNC || kind == LNT_ZERO_ONE_LOCAL);
         if (kind == LNT_ZERO_ONE_SYNC) last = t;
-        counters = lnt_zero_one_next(&plan, counters, t);
+        counters = lnt_zero_one_next(&plan, counters, t > 20, t);
         if (t == 71) ck_assert_uint_eq(counters.local_interval, 2);
         if (t == 121) ck_assert_uint_eq(counters.local_interval, 4);
     }
