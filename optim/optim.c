@@ -230,7 +230,7 @@ lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)
     return LNT_OK;
 }
 
-static lnt_status_t check_between_steps(const lnt_optim_t *optim, const char *call)
+lnt_status_t lnt_optim_check_idle(const lnt_optim_t *optim, const char *call)
 {
     if (!optim->in_step) return LNT_OK;
     return lnt_error(LNT_ERR_INVALID_USAGE, "call it between lnt_optim_end and lnt_optim_begin",
@@ -241,7 +241,7 @@ lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_g
 {
     LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && values != NULL && group < optim->n_groups);
-    LNT_TRY(check_between_steps(optim, "lnt_optim_set_group"));
+    LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_group"));
     LNT_TRY(check_group(group, values));
     if (values->non_freeze != optim->groups[group].values.non_freeze) {
         return lnt_error(LNT_ERR_INVALID_ARG, "non_freeze is fixed at creation", "group %u: non_freeze cannot change",
@@ -263,7 +263,7 @@ lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32
 {
     LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale >= 0 && micro_steps >= 1);
-    LNT_TRY(check_between_steps(optim, "lnt_optim_set_scaling"));
+    LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_scaling"));
     if (loss_scale != 0 && loss_scale != optim->loss_scale && lnt_scaler_is_dynamic(optim)) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "pass 0, and multiply the loss by lnt_optim_loss_scale",
                          "the loss scale is dynamic (option loss_scale=0)");
