@@ -29,6 +29,17 @@ extern "C" {
 
 enum { LNT_SPAN_MAX = 65536, LNT_PROGRAMS_MAX = 8 };
 
+/* Programs whose coder has one scale per tensor, per group or for the whole model, as the published implementation has
+ * it: the members of a unit follow each other by group, then in order of registration, and are padded to n * lcm(n, 8)
+ * elements. One worker scale for all of it, one server scale per chunk of 1/n; the flat form, whatever the nodes. Pads
+ * are ordinary elements: produce_wire and consume get their spans too, with tensor LNT_TENSOR_PAD; they are 0 unless
+ * produce_wire writes something. `codec.block` and `packed` are ignored. Buckets are units then, for all programs of
+ * the plan. */
+typedef enum lnt_unit { LNT_UNIT_NONE, LNT_UNIT_TENSOR, LNT_UNIT_GROUP, LNT_UNIT_MODEL } lnt_unit_t;
+#define LNT_TENSOR_PAD UINT32_MAX
+/* Place among the pads of its unit; the bits above it name the unit. */
+#define LNT_PAD_PLACE(_offset) ((_offset) & ((UINT64_C(1) << 36) - 1))
+
 typedef struct lnt_span {
     uint32_t tensor;
     uint32_t bucket;
@@ -62,8 +73,8 @@ typedef struct lnt_program_params {
     bool unscaled;  /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
     bool by_bucket; /* results depend on where buckets are cut, which then is part of the layout hash */
     lnt_stage_t stage;
-    bool changeable; /* lnt_plan_set_parts may be used. Packed programs only. It may share tensors with another program
-                        of a step; the caller sees to it that they do not both act on an element */
+    lnt_unit_t unit; /* one scale per this; all programs of a plan that have a unit have the same */
+    bool flat;       /* the flat form, whatever the nodes; implied by unit */
 } lnt_program_params_t;
 
 /* Before commit, after all tensors. */
@@ -121,7 +132,7 @@ LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
 LNT_API float lnt_plan_local_factor(const lnt_plan_t *plan);
 
 /* Inside survey: the decoded values of elements [offset, offset + count) of a tensor; offset must be a block border,
- * and offset + count a block border or the tensor's end. */
+ * and offset + count a block border or the tensor's end; anything in programs with a unit. */
 LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
                                    float *out);
 
@@ -135,24 +146,9 @@ LNT_API const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uin
  * borders of all programs, or at a tensor's end. */
 LNT_API lnt_status_t lnt_plan_bucket_span(const lnt_plan_t *plan, uint32_t bucket, size_t index, lnt_span_t *span_p);
 
-/* Idle, also after a failure: which elements of a tensor take part in a program; one byte per element, 0 or 1, NULL:
- * all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
+/* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1,
+ * NULL: all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
 LNT_API lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live);
-
-/* Idle: what a changeable program carries from the next step on, instead of what it carried: sorted by tensor and
- * offset, without overlaps. Equal on all ranks (a hash of it is in every frame); local. Builds new exchanges for the
- * buckets in which something differs, so the memory of the plan changes. After an error nothing has changed. */
-typedef struct lnt_tensor_part {
-    uint32_t tensor;
-    uint64_t offset, count;
-} lnt_tensor_part_t;
-LNT_API lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_tensor_part_t *parts, size_t n);
-
-/* Idle, after a committed step in which `program` ran, also after a failure: calls found, in plan order, for every
- * block where the node sum of an element that does not take part (lnt_plan_set_live) was not zero on some node. offset
- * is the first element of the block. The same on all ranks. Before the masks are changed. */
-typedef void (*lnt_block_fn_t)(void *arg, uint32_t tensor, uint64_t offset);
-LNT_API lnt_status_t lnt_plan_active(lnt_plan_t *plan, uint32_t program, lnt_block_fn_t found, void *arg);
 
 /* Idle, also after a failure: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of
  * squares of what this rank held. */

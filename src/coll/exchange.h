@@ -69,6 +69,8 @@ void lnt_exchange_prepare(lnt_exchange_t *exchange, const lnt_exchange_step_t *s
 /* After the job is done: decoded values of positions [pos, pos + count) of the packed vector; pos at a block border,
  * pos + count at a block border or the end. Same bytes on every rank. Also the mask of the grid, or NULL. */
 void lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out);
+/* The same for packed grids, from any position to any other. */
+void lnt_exchange_read_part(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out);
 /* Mask bits of [pos, pos + count), which starts at a block border and lies in one extent; NULL if all are live. */
 const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count);
 

@@ -76,15 +76,25 @@ static void widen(const void *values, lnt_dtype_t dtype, uint64_t n, float *out)
     }
 }
 
+/* Pads of a unit have no gradient. */
+static const lnt_source_t *source_of(const lnt_exchange_t *exchange, uint32_t tensor)
+{
+    static const lnt_source_t zeros = {.values = NULL, .dtype = LNT_F32};
+
+    return tensor == LNT_TENSOR_PAD ? &zeros : &exchange->params.sources[tensor];
+}
+
 static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, float *out)
 {
-    const lnt_source_t *source = &exchange->params.sources[span->tensor];
+    const lnt_source_t *source = source_of(exchange, span->tensor);
     const lnt_stage_t *stage = &exchange->params.stage;
     size_t size = lnt_dtype_size(source->dtype);
     const void *grad = source->values == NULL ? NULL : (const uint8_t *)source->values + span->offset * size;
     lnt_dtype_t dtype = source->dtype;
 
-    if (source->accumulated != NULL || stage->produce_local == NULL) {
+    bool produced = stage->produce_local != NULL && span->tensor != LNT_TENSOR_PAD;
+
+    if (source->accumulated != NULL || !produced) {
         widen(grad, dtype, span->count, out);
         grad = out;
         dtype = LNT_F32;
@@ -92,7 +102,7 @@ static void local_span(const lnt_exchange_t *exchange, const lnt_span_t *span, f
     if (source->accumulated != NULL) {
         lnt_arrays()->add(out, source->accumulated + span->offset, span->count);
     }
-    if (stage->produce_local != NULL) {
+    if (produced) {
         stage->produce_local(stage->arg, span, grad, dtype, out);
     }
 }
@@ -125,7 +135,7 @@ static bool is_plain(const lnt_exchange_t *exchange, const lnt_source_t *source)
 
 static bool scale_span(const lnt_exchange_t *exchange, const lnt_span_t *span, float *out)
 {
-    const lnt_source_t *source = &exchange->params.sources[span->tensor];
+    const lnt_source_t *source = source_of(exchange, span->tensor);
     const uint8_t *values = source->values;
 
     if (is_plain(exchange, source)) {
@@ -259,7 +269,7 @@ uint8_t lnt_exchange_form_wire(const lnt_exchange_t *exchange, const lnt_piece_t
 const void *lnt_exchange_as_given(const lnt_exchange_t *exchange, const lnt_piece_t *piece, lnt_dtype_t *dtype_p)
 {
     lnt_run_t run = lnt_layout_run(&exchange->grid, piece->pos, piece->pos + 1);
-    const lnt_source_t *source = &exchange->params.sources[run.tensor];
+    const lnt_source_t *source = source_of(exchange, run.tensor);
 
     if (exchange->n_local > 1 || exchange->step.factor != 1 || exchange->params.stage.produce_wire != NULL ||
         exchange->params.feeds_v || exchange->any_dead || exchange->grid.packed || !is_plain(exchange, source)) {

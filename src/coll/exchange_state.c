@@ -47,6 +47,44 @@ void lnt_exchange_read(const lnt_exchange_t *exchange, uint64_t pos, uint64_t co
     }
 }
 
+/* Decodes [pos, pos + count) of the block at `begin`. Codes are read from whole bytes: at most 7 elements too many. */
+static void read_in_block(const lnt_exchange_t *exchange, uint64_t begin, uint64_t pos, uint64_t count, float *out)
+{
+    const lnt_grid_t *grid = &exchange->grid;
+    const lnt_codec_t *wire = &exchange->wire;
+    const uint32_t i = lnt_exchange_find(exchange->chunk_segs, n_chunk_segs(exchange), pos);
+    const lnt_range_t range = exchange->chunk_segs[i].range;
+    const uint8_t *payload = lnt_graph_payload(&exchange->graph, exchange->result_frame + i);
+    const uint64_t block = lnt_grid_block(grid, begin), lead = (pos - begin) % 8;
+    const uint8_t *scales = wire->row->has_scales ? payload + sizeof(float) * (block - range.begin) : NULL;
+    const uint8_t *codes = payload + lnt_layout_scale_bytes(wire, grid, range) +
+                           lnt_layout_code_offset(wire, grid, range, block) + (pos - begin) / 8 * wire->row->bits;
+    float first[8];
+
+    if (lead != 0) {
+        uint64_t n = 8 - lead < count ? 8 - lead : count;
+        wire->ops.decode(&wire->cfg, scales, codes, lead + n, NULL, first);
+        memcpy(out, first + lead, n * sizeof(*first));
+        codes += wire->row->bits;
+        count -= n;
+        out += n;
+    }
+    wire->ops.decode(&wire->cfg, scales, codes, count, NULL, out);
+}
+
+void lnt_exchange_read_part(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count, float *out)
+{
+    const uint64_t block = exchange->grid.block, stop = pos + count;
+
+    while (pos < stop) {
+        uint64_t begin = pos / block * block, end = begin + block < stop ? begin + block : stop;
+
+        read_in_block(exchange, begin, pos, end - pos, out);
+        out += end - pos;
+        pos = end;
+    }
+}
+
 const uint8_t *lnt_exchange_live(const lnt_exchange_t *exchange, uint64_t pos, uint64_t count)
 {
     const lnt_grid_t *grid = &exchange->grid;

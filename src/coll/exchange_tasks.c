@@ -161,30 +161,29 @@ static float *formed_at(const lnt_exchange_t *exchange, uint64_t pos)
     return (float *)(void *)(exchange->graph.space.base + exchange->formed) + (pos - exchange->shard_pos);
 }
 
-/* Forms the values of a scale block and measures them. */
+/* Forms the values of a scale block, then measures them all: a block of the server's grid need not begin where pieces
+ * of a measurement may. A scale block lies in one extent, or has no mask. */
 void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg)
 {
     lnt_exchange_t *exchange = graph->owner;
     lnt_scale_block_t *block = &exchange->scale_blocks[arg];
+    const lnt_segment_t *segment = &block->segment;
     const lnt_codec_t *wire = &exchange->wire;
     lnt_measure_t measure = {0};
-    lnt_piece_t piece = lnt_piece_begin(exchange, &block->segment);
+    lnt_piece_t piece = lnt_piece_begin(exchange, segment), whole = piece;
+    lnt_encode_in_t in = {.values = formed_at(exchange, segment->pos), .dtype = LNT_F32};
     bool poisoned = false;
 
     (void)task;
-    block->flags = lnt_exchange_gather_flags(exchange, block->segment.pos, block->segment.end);
+    block->flags = lnt_exchange_gather_flags(exchange, segment->pos, segment->end);
     while (lnt_piece_next(exchange, &piece)) {
-        float *values = formed_at(exchange, piece.pos);
-        lnt_encode_in_t in = {
-            .values = values,
-            .dtype = LNT_F32,
-            .n = piece.count,
-            .live = lnt_piece_live(exchange, &piece),
-            .error_in = exchange->feedback ? exchange->worker_error + (piece.pos - exchange->shard_pos) : NULL};
-
-        block->flags |= lnt_exchange_form_wire(exchange, &piece, values);
-        wire->ops.measure(&wire->cfg, &in, piece.pos - block->segment.pos, &measure);
+        block->flags |= lnt_exchange_form_wire(exchange, &piece, formed_at(exchange, piece.pos));
     }
+    whole.count = in.n = segment->end - segment->pos;
+    whole.n_blocks = segment->range.end - segment->range.begin;
+    in.live = lnt_piece_live(exchange, &whole);
+    in.error_in = exchange->feedback ? exchange->worker_error + (segment->pos - exchange->shard_pos) : NULL;
+    wire->ops.measure(&wire->cfg, &in, 0, &measure);
     block->scale = wire->ops.finish(&wire->cfg, &measure, &poisoned);
     block->flags |= flag_if(poisoned);
 }

@@ -47,8 +47,9 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_text(hash, program->name);
         hash = lnt_hash64_text(hash, program->codec.row->name);
         hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
-        hash = lnt_hash64_u64(hash, (uint64_t)(program->carries != NULL) << 3 | (uint64_t)program->unscaled << 2 |
-                                        (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
+        hash = lnt_hash64_u64(hash, (uint64_t)program->flat << 6 | (uint64_t)program->unit << 3 |
+                                        (uint64_t)program->unscaled << 2 | (uint64_t)program->packed << 1 |
+                                        (uint64_t)program->feeds_v);
         if (program->by_bucket) hash = lnt_hash64_u64(hash, plan->bucket_elems);
         for (uint32_t t = 0; t < plan->n_tensors; t++)
             hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
@@ -65,8 +66,8 @@ static void describe_program(const lnt_plan_t *plan, uint64_t item, char *text, 
         return;
     }
     program = &plan->programs[item];
-    (void)snprintf(text, size, "\"%.60s\" codec %s block %u rule %d", program->name, program->codec.row->name,
-                   program->codec.cfg.block, (int)program->codec.cfg.scale_rule);
+    (void)snprintf(text, size, "\"%.60s\" codec %s block %u rule %d unit %d", program->name, program->codec.row->name,
+                   program->codec.cfg.block, (int)program->codec.cfg.scale_rule, (int)program->unit);
 }
 
 static uint64_t hash_sizes(const lnt_plan_t *plan, uint64_t n)
@@ -122,6 +123,7 @@ lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
         return lnt_error(LNT_ERR_INVALID_USAGE, "create an optimizer on it first (or add a program)",
                          "the plan has no exchange program");
     }
+    LNT_TRY(lnt_plan_check_units(plan));
     for (uint32_t p = 0; p < plan->n_programs; p++) {
         const lnt_plan_program_t *program = &plan->programs[p];
         if (!program->packed && program->codec.cfg.block > coarsest) coarsest = program->codec.cfg.block;
@@ -150,11 +152,11 @@ static size_t member_extents(const lnt_plan_program_t *program, const lnt_extent
     return n;
 }
 
-lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t program_number, uint32_t bucket)
+static lnt_exchange_params_t exchange_params(const lnt_plan_t *plan, uint32_t program_number, uint32_t bucket)
 {
     const lnt_plan_program_t *program = &plan->programs[program_number];
 
-    return (lnt_exchange_params_t){.topo = plan->comm->topo,
+    return (lnt_exchange_params_t){.topo = lnt_plan_topo(plan, program),
                                    .rank = plan->comm->rank,
                                    .packed = program->packed,
                                    .codec = program->codec,
@@ -174,15 +176,17 @@ typedef lnt_status_t (*visit_fn_t)(void *arg, uint32_t program, const lnt_exchan
 static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const lnt_extent_t *extents, size_t n_extents,
                                  visit_fn_t visit, void *arg)
 {
-    lnt_extent_t *members = lnt_calloc(n_extents, sizeof(*members), "extents");
+    lnt_extent_t *members = lnt_calloc(n_extents + 1, sizeof(*members), "extents");
     lnt_status_t status = LNT_OK;
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t p = 0; p < plan->n_programs && status == LNT_OK; p++) {
-        lnt_exchange_params_t params = lnt_plan_exchange_params(plan, p, bucket);
+        lnt_exchange_params_t params = exchange_params(plan, p, bucket);
         params.extents = members;
         params.n_extents = member_extents(&plan->programs[p], extents, n_extents, members);
-        if (params.n_extents != 0) status = visit(arg, p, &params);
+        if (params.n_extents != 0 && plan->programs[p].unit != LNT_UNIT_NONE)
+            status = lnt_plan_fit_unit(plan, members, &params);
+        if (params.n_extents != 0 && status == LNT_OK) status = visit(arg, p, &params);
     }
     lnt_free(members);
     return status;
@@ -195,6 +199,7 @@ static lnt_status_t cut_buckets(const lnt_plan_t *plan, lnt_bucket_fn_t emit, vo
     uint32_t block;
 
     LNT_TRY(lnt_plan_check_grids(plan, &block));
+    if (lnt_plan_unit(plan) != LNT_UNIT_NONE) return lnt_plan_cut_units(plan, emit, arg);
     counts = lnt_calloc(plan->n_tensors, sizeof(*counts), "tensor lengths");
     if (counts == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t t = 0; t < plan->n_tensors; t++)

@@ -22,6 +22,12 @@ static bool find_piece(const lnt_grid_t *grid, lnt_owned_t owned, size_t *index,
     return false;
 }
 
+/* This rank's node in the form of a program. */
+static uint32_t node_of(const lnt_plan_t *plan, uint32_t program)
+{
+    return lnt_plan_topo(plan, &plan->programs[program])->node_of[plan->comm->rank];
+}
+
 lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p)
 {
     lnt_error_extent_t extent;
@@ -33,7 +39,7 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if (exchange == NULL) continue;
-            extent = (lnt_error_extent_t){.program = p, .codec_worker = plan->comm->topo->node_of[plan->comm->rank]};
+            extent = (lnt_error_extent_t){.program = p, .codec_worker = node_of(plan, p)};
             if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_worker_error(exchange), &left, &extent))
                 goto found;
             extent = (lnt_error_extent_t){.program = p, .server = true};

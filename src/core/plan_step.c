@@ -25,9 +25,7 @@ static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         uint32_t users = 0;
         for (uint32_t p = 0; p < plan->n_programs; p++) {
-            /* programs whose parts change share tensors: their owner keeps the elements apart */
-            users += (params->programs >> p & 1u) != 0 && plan->programs[p].carries == NULL &&
-                     lnt_plan_is_member(&plan->programs[p], t);
+            users += (params->programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], t);
         }
         if (users > 1) return lnt_error(LNT_ERR_INVALID_ARG, NULL, "programs of one step share tensor %u", t);
     }
@@ -39,7 +37,7 @@ static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
 {
     if (plan->tensors[tensor].params.count == 0) return false;
     for (uint32_t p = 0; p < plan->n_programs; p++) {
-        if ((programs >> p & 1u) != 0 && lnt_plan_carries(&plan->programs[p], tensor)) return true;
+        if ((programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], tensor)) return true;
     }
     return false;
 }
@@ -56,7 +54,7 @@ static float scaled(double share, const lnt_step_params_t *params)
 
 static float step_factor(const lnt_plan_t *plan, uint32_t program, const lnt_step_params_t *params)
 {
-    double share = (double)plan->comm->topo->n_nodes / plan->comm->n_ranks;
+    double share = (double)lnt_plan_topo(plan, &plan->programs[program])->n_nodes / plan->comm->n_ranks;
 
     return plan->programs[program].unscaled || (params->unscaled >> program & 1u) != 0 ? (float)share
                                                                                        : scaled(share, params);
@@ -85,7 +83,7 @@ static void set_hooks(lnt_plan_t *plan, const lnt_step_hooks_t *hooks)
 
 static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
 {
-    lnt_exchange_step_t step = {.server_factor = (float)(1.0 / plan->comm->topo->n_nodes), .step = params->step};
+    lnt_exchange_step_t step = {.step = params->step};
     uint32_t n_graphs = 0;
 
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
@@ -95,6 +93,7 @@ static void list_graphs(lnt_plan_t *plan, const lnt_step_params_t *params)
             lnt_exchange_t *exchange = bucket->exchange[p];
             if ((params->programs >> p & 1u) == 0 || exchange == NULL) continue;
             step.factor = step_factor(plan, p, params);
+            step.server_factor = (float)(1.0 / lnt_plan_topo(plan, &plan->programs[p])->n_nodes);
             lnt_exchange_prepare(exchange, &step);
             plan->graphs[n_graphs++] = lnt_exchange_graph(exchange);
         }
@@ -265,7 +264,7 @@ lnt_status_t lnt_plan_accumulate(lnt_plan_t *plan, uint32_t number, const void *
 /* ---- end ---- */
 
 /* Calls visit for every run of one exchange, with its decoded values in plan->scratch. */
-static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket, lnt_exchange_t *exchange)
+static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket, const lnt_exchange_t *exchange)
 {
     const lnt_stage_t *stage = &plan->programs[number].stage;
     const lnt_grid_t *grid = lnt_exchange_grid(exchange);
@@ -288,6 +287,22 @@ static void consume_exchange(lnt_plan_t *plan, uint32_t number, uint32_t bucket,
     }
 }
 
+/* A unit: chunks may be longer than a span, so pieces begin anywhere. */
+static void consume_unit(lnt_plan_t *plan, uint32_t number, uint32_t bucket, const lnt_exchange_t *exchange)
+{
+    const lnt_stage_t *stage = &plan->programs[number].stage;
+    const lnt_grid_t *grid = lnt_exchange_grid(exchange);
+
+    for (uint64_t pos = 0; pos < grid->n_elems;) {
+        lnt_run_t run = lnt_layout_run(grid, pos, grid->n_elems);
+        uint64_t count = run.count < LNT_SPAN_MAX ? run.count : LNT_SPAN_MAX;
+        lnt_span_t span = {.tensor = run.tensor, .bucket = bucket, .offset = run.offset, .count = count};
+        lnt_exchange_read_part(exchange, pos, count, plan->scratch);
+        stage->consume(stage->arg, &span, plan->scratch, NULL);
+        pos += count;
+    }
+}
+
 /* Errors after a commit; those of tensors that are left out go back to what they were. */
 static void commit_errors(const lnt_plan_t *plan, lnt_exchange_t *exchange)
 {
@@ -306,7 +321,7 @@ static void commit_pass(lnt_plan_t *plan)
         for (uint32_t p = 0; p < plan->n_programs; p++) {
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if ((plan->step_programs >> p & 1u) == 0 || exchange == NULL) continue;
-            consume_exchange(plan, p, b, exchange);
+            (plan->programs[p].unit != LNT_UNIT_NONE ? consume_unit : consume_exchange)(plan, p, b, exchange);
             commit_errors(plan, exchange);
         }
     }
@@ -434,8 +449,10 @@ static void read_extent(const lnt_exchange_t *exchange, size_t i, uint64_t offse
     uint64_t begin = extent->offset > offset ? extent->offset : offset;
     uint64_t stop = extent->offset + extent->count < end ? extent->offset + extent->count : end;
 
-    if (begin < stop)
-        lnt_exchange_read(exchange, grid->pos[i] + (begin - extent->offset), stop - begin, out + (begin - offset));
+    if (begin < stop) {
+        (grid->packed ? lnt_exchange_read_part : lnt_exchange_read)(exchange, grid->pos[i] + (begin - extent->offset),
+                                                                    stop - begin, out + (begin - offset));
+    }
 }
 
 lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
@@ -444,7 +461,8 @@ lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, 
     LNT_CHECK_ARG(plan != NULL && out != NULL);
     if (!plan->surveying) return lnt_error(LNT_ERR_INVALID_USAGE, NULL, "lnt_plan_read is legal inside survey only");
     LNT_CHECK_ARG(program < plan->n_programs && (plan->step_programs >> program & 1u) != 0);
-    LNT_CHECK_ARG(tensor < plan->n_tensors && !plan->programs[program].packed);
+    LNT_CHECK_ARG(tensor < plan->n_tensors);
+    LNT_CHECK_ARG(!plan->programs[program].packed || plan->programs[program].unit != LNT_UNIT_NONE);
     LNT_CHECK_ARG(offset <= plan->tensors[tensor].params.count && count <= plan->tensors[tensor].params.count - offset);
     for (uint32_t b = plan->tensors[tensor].first_bucket; b < plan->tensors[tensor].end_bucket; b++) {
         const lnt_exchange_t *exchange = plan->buckets[b].exchange[program];
