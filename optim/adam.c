@@ -7,6 +7,8 @@
 #include "optim_impl.h"
 #include "update.h"
 
+enum { LARGEST_V = LNT_ADAM_ARRAYS, AMSGRAD_ARRAYS };
+
 static const char *const feedback_words[] = {"full", "worker", "none", NULL};
 
 static const lnt_cfg_row_t adam_options[] = {
@@ -19,6 +21,8 @@ static const lnt_cfg_row_t adam_options[] = {
     LNT_SCALING_OPTIONS,
     {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none",
      offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
+    {"amsgrad", "off", "on: the step divides by the root of the largest v so far (before bias correction)",
+     offsetof(lnt_optim_options_t, amsgrad), LNT_CFG_ENUM, lnt_amsgrad_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
 
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
@@ -34,6 +38,22 @@ void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, con
     lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
 }
 
+static void consume_amsgrad(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
+{
+    lnt_optim_t *optim = arg;
+    uint64_t at;
+    const lnt_optim_tensor_t *tensor = lnt_optim_span(optim, span, &at);
+    const lnt_adam_consts_t *k = &optim->groups[tensor->group].k;
+    float *m = lnt_optim_f32(optim, LNT_ADAM_M) + at, *v = lnt_optim_f32(optim, LNT_ADAM_V) + at;
+    float *most = lnt_optim_f32(optim, LARGEST_V) + at, *x = tensor->x + span->offset;
+
+    (void)live;
+    for (uint64_t i = 0; i < span->count; i++)
+        lnt_adam_update_amsgrad(k, optim->clipped ? value[i] * optim->clip_scale : value[i], &m[i], &v[i], &most[i],
+                                &x[i]);
+    lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
+}
+
 static lnt_status_t check(const lnt_optim_options_t *options)
 {
     static const char sign1[] = "sign1";
@@ -46,7 +66,9 @@ static lnt_status_t check(const lnt_optim_options_t *options)
     return LNT_OK;
 }
 
-static lnt_status_t add_programs(lnt_optim_t *optim)
+typedef void (*consume_fn_t)(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
+
+static lnt_status_t add_program(lnt_optim_t *optim, consume_fn_t consume)
 {
     lnt_program_params_t params = {.struct_size = sizeof(params), .name = "gradient", .feeds_v = true};
     lnt_codec_t codec;
@@ -55,12 +77,22 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
     params.codec = (lnt_codec_params_t){.struct_size = sizeof(params.codec),
                                         .name = lnt_exchange_codec_words[optim->options.codec],
                                         .block = optim->options.block};
-    params.stage = (lnt_stage_t){
-        .struct_size = sizeof(params.stage), .arg = optim, .survey = lnt_clip_survey, .consume = lnt_adam_consume};
+    params.stage =
+        (lnt_stage_t){.struct_size = sizeof(params.stage), .arg = optim, .survey = lnt_clip_survey, .consume = consume};
     LNT_TRY(lnt_codec_init(&codec, params.codec.name, params.codec.block, params.codec.scale_rule));
     optim->norm_block = optim->read_block = codec.cfg.block;
     lnt_clip_program(optim, &params);
     return lnt_plan_add_program(optim->plan, &params, &program);
+}
+
+static lnt_status_t add_programs(lnt_optim_t *optim)
+{
+    return add_program(optim, lnt_adam_consume);
+}
+
+static lnt_status_t add_programs_amsgrad(lnt_optim_t *optim)
+{
+    return add_program(optim, consume_amsgrad);
 }
 
 static bool always(const lnt_phase_stats_t *stats)
@@ -72,10 +104,37 @@ static bool always(const lnt_phase_stats_t *stats)
 static const lnt_phase_row_t phases[] = {{LNT_PHASE_PLAIN, always, 1}};
 
 static const lnt_state_array_t arrays[] = {
-    [LNT_ADAM_M] = {"exp_avg", sizeof(float), false},
-    [LNT_ADAM_V] = {"exp_avg_sq", sizeof(float), false},
-    [LNT_ADAM_ARRAYS] = {NULL, 0, false},
+    [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_ARRAYS] = {.name = NULL},
 };
+
+static const lnt_state_array_t amsgrad_arrays[] = {
+    [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LARGEST_V] = {.name = "max_exp_avg_sq", .elem_bytes = sizeof(float)},
+    [AMSGRAD_ARRAYS] = {.name = NULL},
+};
+
+static const lnt_optim_row_t adam_amsgrad_row = {.name = "adam/amsgrad",
+                                                 .doc = "AMSGrad with L2 decay",
+                                                 .options = adam_options,
+                                                 .phases = phases,
+                                                 .arrays = amsgrad_arrays,
+                                                 .l2_decay = true,
+                                                 .check = check,
+                                                 .add_programs = add_programs_amsgrad};
+
+static const lnt_optim_row_t adamw_amsgrad_row = {.name = "adamw/amsgrad",
+                                                  .doc = "AMSGrad with decoupled decay",
+                                                  .options = adam_options,
+                                                  .phases = phases,
+                                                  .arrays = amsgrad_arrays,
+                                                  .check = check,
+                                                  .add_programs = add_programs_amsgrad};
+
+static const lnt_optim_variant_t adam_variants[] = {{"amsgrad", "on", &adam_amsgrad_row}, {NULL, NULL, NULL}};
+static const lnt_optim_variant_t adamw_variants[] = {{"amsgrad", "on", &adamw_amsgrad_row}, {NULL, NULL, NULL}};
 
 const lnt_optim_row_t lnt_adam_row = {.name = "adam",
                                       .doc = "Adam with exact bias correction; decay enters the gradient (L2)",
@@ -84,7 +143,8 @@ const lnt_optim_row_t lnt_adam_row = {.name = "adam",
                                       .arrays = arrays,
                                       .l2_decay = true,
                                       .check = check,
-                                      .add_programs = add_programs};
+                                      .add_programs = add_programs,
+                                      .variants = adam_variants};
 
 const lnt_optim_row_t lnt_adamw_row = {.name = "adamw",
                                        .doc = "Adam with exact bias correction and decoupled decay",
@@ -92,4 +152,5 @@ const lnt_optim_row_t lnt_adamw_row = {.name = "adamw",
                                        .phases = phases,
                                        .arrays = arrays,
                                        .check = check,
-                                       .add_programs = add_programs};
+                                       .add_programs = add_programs,
+                                       .variants = adamw_variants};

@@ -41,4 +41,14 @@ LNT_HD void lnt_adam_update(const lnt_adam_consts_t *k, float g, float *m, float
     *x = lnt_adam_move(k, *x, *m, lnt_adam_denominator(k, *v));
 }
 
+/* AMSGrad: *most is the largest v so far. */
+LNT_HD void lnt_adam_update_amsgrad(const lnt_adam_consts_t *k, float g, float *m, float *v, float *most, float *x)
+{
+    if (k->l2 != 0) g = g + k->l2 * *x;
+    *m = lnt_adam_momentum(k, *m, g);
+    *v = k->b2 * *v + k->o2 * (g * g);
+    if (*v > *most) *most = *v;
+    *x = lnt_adam_move(k, *x, *m, lnt_adam_denominator(k, *most));
+}
+
 #endif

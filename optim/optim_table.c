@@ -1,5 +1,6 @@
 /* The algorithms: one row each. Names, options, creation and the docs test read this list. */
 #include <string.h>
+#include <strings.h>
 
 #include "optim_impl.h"
 
@@ -10,12 +11,38 @@ enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 const char *const lnt_exchange_codec_words[] = {"f32",           "bf16", "int8",    "sign1",  "int4",
                                                 "int4_hadamard", "f16",  "bf16_sr", "f16_sr", NULL};
 
+const char *const lnt_compat_words[] = {"off", "deepspeed", NULL};
+const char *const lnt_amsgrad_words[] = {"off", "on", NULL};
+
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
 {
     for (size_t i = 0; i < N_ROWS; i++) {
         if (strcmp(rows[i]->name, name) == 0) return rows[i];
+        for (const lnt_optim_variant_t *v = rows[i]->variants; v != NULL && v->row != NULL; v++) {
+            if (strcmp(v->row->name, name) == 0) return v->row;
+        }
     }
     return NULL;
+}
+
+/* "key=value" at the start of a list of options. */
+static bool is_option(const char *text, const lnt_optim_variant_t *variant)
+{
+    size_t key = strlen(variant->option), word = strlen(variant->word);
+
+    text += strspn(text, " ");
+    return strncasecmp(text, variant->option, key) == 0 && text[key] == '=' &&
+           strncasecmp(text + key + 1, variant->word, word) == 0 && strchr(", ", text[key + 1 + word]) != NULL;
+}
+
+const lnt_optim_row_t *lnt_optim_choose_row(const lnt_optim_row_t *row, const char *options)
+{
+    for (const char *text = options; text != NULL; text = strchr(text, ',') != NULL ? strchr(text, ',') + 1 : NULL) {
+        for (const lnt_optim_variant_t *v = row->variants; v != NULL && v->row != NULL; v++) {
+            if (is_option(text, v)) return v->row;
+        }
+    }
+    return row;
 }
 
 static uint64_t scaler_numbers(const lnt_optim_t *optim)

@@ -127,6 +127,15 @@ static lnt_status_t take_extent(lnt_state_errors_t *errors, const lnt_state_exte
     return LNT_OK;
 }
 
+/* Inside its tensor. Pads of units belong to none; whoever owns them takes what fits. */
+static bool lies_inside(const lnt_optim_t *optim, const lnt_state_extent_t *saved)
+{
+    if (saved->tensor == LNT_TENSOR_PAD)
+        return saved->count <= UINT32_MAX && saved->offset <= UINT64_MAX - saved->count;
+    return saved->tensor < optim->n_tensors && saved->offset <= optim->tensors[saved->tensor].count &&
+           saved->count <= optim->tensors[saved->tensor].count - saved->offset;
+}
+
 static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
                                  uint64_t left)
 {
@@ -136,9 +145,7 @@ static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors,
         memcpy(&saved, at, sizeof(saved));
         at += sizeof(saved);
         left -= sizeof(saved);
-        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 ||
-            saved.tensor >= optim->n_tensors || saved.offset > optim->tensors[saved.tensor].count ||
-            saved.count > optim->tensors[saved.tensor].count - saved.offset ||
+        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 || !lies_inside(optim, &saved) ||
             left < lnt_state_padded(saved.count * sizeof(float))) {
             break;
         }

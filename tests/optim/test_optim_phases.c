@@ -107,6 +107,17 @@ START_TEST(state_values_fit_into_saved_state)
 }
 END_TEST
 
+static void look_for_options(const char *text, const char *algorithm)
+{
+    lnt_optim_option_t option;
+
+    for (size_t i = 0; lnt_optim_option_get(algorithm, i, &option) == LNT_OK; i++) {
+        char row[128];
+        (void)snprintf(row, sizeof(row), "| `%s` | `%s` |", option.name, option.default_text);
+        ck_assert_msg(strstr(text, row) != NULL, "docs/optimizers.md lacks %s of %s", row, algorithm);
+    }
+}
+
 /* A table row of the docs is "| `name` | `default` |". */
 START_TEST(the_docs_list_every_option_with_its_default)
 {
@@ -117,11 +128,11 @@ START_TEST(the_docs_list_every_option_with_its_default)
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     (void)fclose(file);
     for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
-        lnt_optim_option_t option;
-        for (size_t i = 0; lnt_optim_option_get(lnt_optim_list()[n], i, &option) == LNT_OK; i++) {
-            char row[128];
-            (void)snprintf(row, sizeof(row), "| `%s` | `%s` |", option.name, option.default_text);
-            ck_assert_msg(strstr(text, row) != NULL, "docs/optimizers.md lacks %s", row);
+        const lnt_optim_variant_t *variants = lnt_optim_row_by_name(lnt_optim_list()[n])->variants;
+        look_for_options(text, lnt_optim_list()[n]);
+        for (; variants != NULL && variants->row != NULL; variants++) {
+            ck_assert_ptr_eq(lnt_optim_row_by_name(variants->row->name), variants->row);
+            look_for_options(text, variants->row->name);
         }
     }
 }
