@@ -155,6 +155,27 @@ static size_t parse_integers(const char *value, int64_t *values, size_t room)
     return n;
 }
 
+static size_t parse_numbers(const char *value, double *values, size_t room)
+{
+    size_t n = 0;
+
+    if ((value == NULL) || (*value != '[')) {
+        return 0;
+    }
+    for (char *end; n < room; value = end) {
+        ++value; /* the bracket or a comma */
+        values[n] = strtod(value, &end);
+        if (end == value) {
+            break;
+        }
+        ++n;
+        if (*end != ',') {
+            break;
+        }
+    }
+    return n;
+}
+
 bool case_text(const case_file_t *file, const char *key, char *text, size_t size)
 {
     return parse_text(head_value(file, key), text, size);
@@ -175,6 +196,29 @@ int64_t case_integer(const case_file_t *file, const char *key, int64_t otherwise
     double value;
 
     return case_number(file, key, &value) ? (int64_t)value : otherwise;
+}
+
+size_t case_numbers(const case_file_t *file, const char *key, double *values, size_t room)
+{
+    return parse_numbers(head_value(file, key), values, room);
+}
+
+const char *case_hyper(const case_file_t *file, size_t index, char *key, size_t size)
+{
+    size_t i = 0;
+
+    while ((i < file->n_lines) && (strcmp(file->lines[i], "\"hyper\": {") != 0)) {
+        ++i;
+    }
+    for (size_t k = 0; k <= index; ++k) {
+        if ((++i >= file->n_lines) || (file->lines[i][0] != '"')) {
+            return NULL;
+        }
+    }
+    if (!parse_text(file->lines[i], key, size)) {
+        return NULL;
+    }
+    return after_key(file->lines[i], key, false);
 }
 
 /* First line of the list's elements, or n_lines. */

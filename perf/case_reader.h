@@ -40,6 +40,10 @@ bool case_number(const case_file_t *file, const char *key, double *value_p);
 size_t case_integers(const case_file_t *file, const char *key, int64_t *values,
                      size_t room); /* "key": [1, 2]; 0: none */
 int64_t case_integer(const case_file_t *file, const char *key, int64_t otherwise);
+size_t case_numbers(const case_file_t *file, const char *key, double *values, size_t room); /* as case_integers */
+
+/* Value `index` of "hyper" as its key and the text behind it (a comma may follow); NULL behind the last one. */
+const char *case_hyper(const case_file_t *file, size_t index, char *key, size_t size);
 
 /* Element `index` of a list, as its line; NULL behind the last one. */
 const char *case_element(const case_file_t *file, const char *list, size_t index);

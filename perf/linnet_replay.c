@@ -16,6 +16,9 @@ static const struct {
     {"exchange", "the two-phase exchange of the executable model, byte by byte", replay_exchange},
     {"compressed_allreduce", "the reference's compressed all-reduce: bits exactly, values within tolerances",
      replay_allreduce},
+    {"adam", "torch's Adam and AMSGrad", replay_optimizer},
+    {"adamw", "torch's AdamW", replay_optimizer},
+    {"onebit_adam", "the reference's 1-bit Adam, by compat=deepspeed", replay_optimizer},
 };
 
 enum { N_ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };
@@ -24,7 +27,7 @@ static int usage(FILE *out)
 {
     fprintf(
         out,
-        "usage: linnet-replay CASE_DIR [--json FILE]\n\n"
+        "usage: linnet-replay CASE_DIR [--json FILE] [--transport loop|shm]\n\n"
         "Runs the case in CASE_DIR (case.json, data.bin) and prints the largest deviation of every array and step.\n\n"
         "algorithms:\n");
     for (size_t i = 0; i < N_ALGORITHMS; ++i) {
@@ -34,7 +37,7 @@ static int usage(FILE *out)
     return (out == stdout) ? REPLAY_OK : REPLAY_USAGE;
 }
 
-static int replay(const case_file_t *file, const char *json_path)
+static int replay(const case_file_t *file, const char *transport, const char *json_path)
 {
     replay_report_t report = {.complete = true};
     char algorithm[64], name[128];
@@ -48,7 +51,7 @@ static int replay(const case_file_t *file, const char *json_path)
     for (size_t i = 0; i < N_ALGORITHMS; ++i) {
         if (strcmp(algorithms[i].algorithm, algorithm) == 0) {
             report.problem[0] = '\0';
-            code = algorithms[i].replay(file, &report);
+            code = algorithms[i].replay(file, &(replay_how_t){algorithm, transport}, &report);
         }
     }
     if (report.problem[0] != '\0') {
@@ -63,7 +66,7 @@ static int replay(const case_file_t *file, const char *json_path)
 
 int main(int argc, char **argv)
 {
-    const char *directory = NULL, *json_path = NULL;
+    const char *directory = NULL, *json_path = NULL, *transport = "loop";
     case_file_t file;
     int code;
 
@@ -73,13 +76,15 @@ int main(int argc, char **argv)
         }
         if ((strcmp(argv[i], "--json") == 0) && (i + 1 < argc)) {
             json_path = argv[++i];
+        } else if ((strcmp(argv[i], "--transport") == 0) && (i + 1 < argc)) {
+            transport = argv[++i];
         } else if ((directory == NULL) && (argv[i][0] != '-')) {
             directory = argv[i];
         } else {
             return usage(stderr);
         }
     }
-    if (directory == NULL) {
+    if ((directory == NULL) || ((strcmp(transport, "loop") != 0) && (strcmp(transport, "shm") != 0))) {
         return usage(stderr);
     }
     if (!case_open(&file, directory)) {
@@ -87,7 +92,7 @@ int main(int argc, char **argv)
         case_close(&file);
         return REPLAY_USAGE;
     }
-    code = replay(&file, json_path);
+    code = replay(&file, transport, json_path);
     case_close(&file);
     return code;
 }

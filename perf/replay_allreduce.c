@@ -104,17 +104,6 @@ static lnt_status_t create_exchange(const setting_t *set, lnt_comm_t *comm, cons
     return lnt_exchange_create(&params, exchange_p);
 }
 
-/* First element in the most significant bit, as the reference has it. */
-static void turn_bits(uint8_t *to, const uint8_t *from, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; ++i) {
-        to[i] = 0;
-        for (int bit = 0; bit < 8; ++bit) {
-            to[i] |= (uint8_t)((from[i] >> bit & 1) << (7 - bit));
-        }
-    }
-}
-
 /* Each chunk is one block in one frame: a scale and its bits. */
 static void tap(setting_t *set, const lnt_comm_t *comm, const lnt_graph_t *graph, size_t row)
 {
@@ -130,14 +119,14 @@ static void tap(setting_t *set, const lnt_comm_t *comm, const lnt_graph_t *graph
         }
         memcpy(&scale, payload, sizeof(scale));
         if (header->phase == 1) {
-            turn_bits(set->got_worker_bits + row * set->n_padded / 8 + header->chunk * bytes, payload + sizeof(scale),
-                      bytes);
+            replay_turn_bits(set->got_worker_bits + row * set->n_padded / 8 + header->chunk * bytes,
+                             payload + sizeof(scale), bytes);
             if ((header->chunk > 0) && (scale != set->got_worker_scale[row])) {
                 atomic_fetch_add(&set->split_scales, 1);
             }
             set->got_worker_scale[row] = scale;
         } else if (header->phase == 2) {
-            turn_bits(set->got_server_bits + row * bytes, payload + sizeof(scale), bytes);
+            replay_turn_bits(set->got_server_bits + row * bytes, payload + sizeof(scale), bytes);
             set->got_server_scale[row] = scale;
         }
     }
@@ -195,15 +184,9 @@ static lnt_status_t rank_body(lnt_comm_t *comm, void *arg)
 
 /* ---- comparison ----------------------------------------------------------------------------------------------- */
 
-static double bits_differ(const uint8_t *a, const void *want, size_t offset, size_t bytes)
+static double bits_differ(const uint8_t *got, const void *want, size_t offset, size_t bytes)
 {
-    const uint8_t *b = (const uint8_t *)want + offset;
-    double n = 0;
-
-    for (size_t i = 0; i < bytes; ++i) {
-        n += __builtin_popcount((unsigned)(a[offset + i] ^ b[i]));
-    }
-    return n;
+    return replay_bits_differ(got + offset, (const uint8_t *)want + offset, bytes);
 }
 
 static double larger(double a, double b)
@@ -265,7 +248,7 @@ static double replicas_differ(const setting_t *set)
     return n;
 }
 
-int replay_allreduce(const case_file_t *file, replay_report_t *report)
+int replay_allreduce(const case_file_t *file, const replay_how_t *how, replay_report_t *report)
 {
     setting_t set = {.file = file};
     int64_t nodes[REPLAY_MAX_RANKS];
@@ -278,10 +261,11 @@ int replay_allreduce(const case_file_t *file, replay_report_t *report)
     }
     set.codec.cfg.block = (uint32_t)set.n_chunk; /* a chunk of the reference; users' blocks are multiples of 64 */
     for (uint32_t r = 0; r < set.n_ranks; ++r) {
-        nodes[r] = r;
+        nodes[r] = (strcmp(how->transport, "shm") == 0) ? 0 : r; /* the exchange itself is flat */
     }
     code = REPLAY_DEVIATES;
-    if (replay_world(set.n_ranks, nodes, rank_body, &set, report->problem, sizeof(report->problem)) >= 0) {
+    if (replay_world(set.n_ranks, nodes, how->transport, rank_body, &set, report->problem, sizeof(report->problem)) >=
+        0) {
         code = REPLAY_OK;
         replay_report_add(report, "split scales", 0, (double)atomic_load(&set.split_scales), 0);
         replay_report_add(report, "replicas", 0, replicas_differ(&set), 0);

@@ -363,7 +363,7 @@ static lnt_status_t rank_body(lnt_comm_t *comm, void *arg)
     return LNT_OK;
 }
 
-int replay_exchange(const case_file_t *file, replay_report_t *report)
+int replay_exchange(const case_file_t *file, const replay_how_t *how, replay_report_t *report)
 {
     replay_exchange_t set = {.file = file};
     int code = REPLAY_USAGE;
@@ -373,7 +373,8 @@ int replay_exchange(const case_file_t *file, replay_report_t *report)
     }
     if (!read_numbers(&set) || !read_frames(&set) || !allocate_results(&set)) {
         snprintf(report->problem, sizeof(report->problem), "the case is not complete, or too large");
-    } else if (replay_world(set.n_ranks, set.nodes, rank_body, &set, report->problem, sizeof(report->problem)) >= 0) {
+    } else if (replay_world(set.n_ranks, set.nodes, how->transport, rank_body, &set, report->problem,
+                            sizeof(report->problem)) >= 0) {
         code = replay_exchange_compare(&set, report);
     } else {
         code = REPLAY_DEVIATES;

@@ -87,6 +87,27 @@ double replay_bytes_differ(const void *got, const void *want, size_t bytes)
     return (double)n;
 }
 
+double replay_bits_differ(const void *got, const void *want, size_t bytes)
+{
+    const unsigned char *a = got, *b = want;
+    double n = 0;
+
+    for (size_t i = 0; i < bytes; ++i) {
+        n += __builtin_popcount((unsigned)(a[i] ^ b[i]));
+    }
+    return n;
+}
+
+void replay_turn_bits(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; ++i) {
+        to[i] = 0;
+        for (int bit = 0; bit < 8; ++bit) {
+            to[i] |= (uint8_t)((from[i] >> bit & 1) << (7 - bit));
+        }
+    }
+}
+
 double replay_floats_differ(const void *got, const void *want, size_t count, replay_equal_t equal)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* A world of ranks as threads of this process over `loop`, and rounds of exchanges in it. */
+/* A world of ranks as threads of this process, and rounds of exchanges in it. */
 #include "replay.h"
 
 #include <pthread.h>
@@ -12,6 +12,7 @@ typedef struct rank_thread {
     pthread_t thread;
     lnt_bootstrap_t *bootstrap;
     int64_t node;
+    const char *transport;
     replay_rank_fn_t body;
     void *arg;
     lnt_status_t status;
@@ -20,8 +21,10 @@ typedef struct rank_thread {
 
 static lnt_status_t run_rank(rank_thread_t *rank, lnt_context_t *context)
 {
-    lnt_comm_params_t params = {
-        .struct_size = sizeof(params), .bootstrap = rank->bootstrap, .timeout_ms = TIMEOUT_MS, .transports = "loop"};
+    lnt_comm_params_t params = {.struct_size = sizeof(params),
+                                .bootstrap = rank->bootstrap,
+                                .timeout_ms = TIMEOUT_MS,
+                                .transports = rank->transport};
     lnt_comm_t *comm;
     lnt_status_t status;
     char node[32];
@@ -54,8 +57,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn_t body, void *arg, char *problem,
-                          size_t size)
+lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, const char *transport, replay_rank_fn_t body,
+                          void *arg, char *problem, size_t size)
 {
     lnt_bootstrap_t bootstraps[REPLAY_MAX_RANKS];
     rank_thread_t ranks[REPLAY_MAX_RANKS];
@@ -66,7 +69,8 @@ lnt_status_t replay_world(uint32_t n_ranks, const int64_t *nodes, replay_rank_fn
         return status;
     }
     for (uint32_t r = 0; r < n_ranks; ++r) {
-        ranks[r] = (rank_thread_t){.bootstrap = &bootstraps[r], .node = nodes[r], .body = body, .arg = arg};
+        ranks[r] = (rank_thread_t){
+            .bootstrap = &bootstraps[r], .node = nodes[r], .transport = transport, .body = body, .arg = arg};
         if (pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r]) != 0) {
             snprintf(problem, size, "rank %u of %u cannot be started", r, n_ranks);
             exit(REPLAY_DEVIATES); /* the threads before it wait for it */

@@ -3,6 +3,7 @@
 
     replay_checks.py fresh TOOL CASES     draw exchange cases with the executable model (tests/model) and replay them
     replay_checks.py spoilt TOOL CASES    change one value in each array of the stored cases in turn: the tool must notice
+    replay_checks.py variants TOOL CASES  write stored cases in other words that mean the same, and in some that nobody knows
 
 Fresh cases need numpy; without it the check is skipped, aloud. LNT_TEST_SEED repeats a run.
 """
@@ -19,7 +20,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE.parent / "model"
 SKIP, N_FRESH = 77, 12
 SYSTEM_PYTHON = "/usr/bin/python3"  # where a package manager puts numpy, whatever comes first in PATH
-NOT_COMPARED = {"margin", "input", "live"}  # the last two are what goes in
+# What goes in, and three where such a change means nothing: a flag that stays set, and differences of 1e-300.
+NOT_COMPARED = {"margin", "input", "live", "param_init", "grad_q", "noise_q", "quad_h", "quad_c", "lr", "replicas_equal", "param_spread", "zo_lrs"}
+SPOILT = ["car_n2_7", "exchange_sign1_uneven", "adam_amsgrad_open", "onebit_adam_n2_non_freeze"]
 
 
 def need_numpy():
@@ -64,18 +67,18 @@ def fresh(tool, cases):
 
 
 def spoil(case, array):
-    """Adds one to a byte in the middle of the array: the top byte of its element, which no tolerance hides."""
-    size = {"f32": 4, "i32": 4, "u8": 1}[array["dtype"]]
+    """Turns a bit in the middle of the array, in the top byte of its element: no tolerance hides it, not even in a zero."""
+    size = {"f64": 8, "f32": 4, "i32": 4, "u8": 1}[array["dtype"]]
     at = array["offset"] + (array["count"] // 2 + 1) * size - 1
     data = bytearray((case / "data.bin").read_bytes())
-    data[at] ^= 1
+    data[at] ^= 0x40
     (case / "data.bin").write_bytes(data)
 
 
 def spoilt(tool, cases):
     bad = 0
     with tempfile.TemporaryDirectory() as out:
-        for case in [pathlib.Path(cases) / name for name in ("car_n2_7", "exchange_sign1_uneven")]:
+        for case in [pathlib.Path(cases) / name for name in SPOILT]:
             for array in json.loads((case / "case.json").read_text())["arrays"]:
                 if array["name"] in NOT_COMPARED or array["count"] == 0:
                     continue
@@ -89,5 +92,87 @@ def spoilt(tool, cases):
     return bad != 0
 
 
+def write_case(case, head, data=None):
+    """case.json as the format has it: one value, list element or array per line."""
+    head, out = dict(head), []
+    lists = {key: head.pop(key) for key in ("hyper", "groups", "tensors", "arrays")}
+    for key, value in head.items():
+        out.append("%s: %s" % (json.dumps(key), json.dumps(value)))
+    out.append('"hyper": {\n' + ",\n".join("%s: %s" % (json.dumps(k), json.dumps(v)) for k, v in lists.pop("hyper").items()) + "\n}")
+    for key, rows in lists.items():
+        out.append('"%s": [\n' % key + ",\n".join(json.dumps(row) for row in rows) + "\n]")
+    (case / "case.json").write_text("{\n" + ",\n".join(out) + "\n}\n")
+    if data is not None:
+        (case / "data.bin").write_bytes(data)
+
+
+def turn_groups(head, data):
+    """The groups in the opposite order, and with them the columns of lr; tensors keep their places."""
+    n = len(head["groups"])
+    head["groups"].reverse()
+    for tensor in head["tensors"]:
+        tensor["group"] = n - 1 - tensor["group"]
+    lr = next(a for a in head["arrays"] if a["name"] == "lr")
+    for row in range(lr["shape"][0]):
+        at = lr["offset"] + 8 * n * row
+        columns = [data[at + 8 * k:at + 8 * k + 8] for k in range(n)]
+        data[at:at + 8 * n] = b"".join(reversed(columns))
+
+
+def keep_few(head, data):
+    """Fewer recorded arrays are fewer comparisons, not a wrong case."""
+    head["arrays"] = [a for a in head["arrays"] if a["name"] in NOT_COMPARED or a["name"] == "param"]
+
+
+def say_nothing(head, data):
+    """Hyper-parameters that the reference takes and never reads."""
+    head["hyper"].update(bias_correction=True, max_grad_norm=0.0, eps_inside_sqrt=False)
+
+
+def start_at(freeze_step):
+    def change(head, data):
+        head["hyper"]["freeze_step"] = freeze_step
+    return change
+
+
+def rename(key, value):
+    def change(head, data):
+        head[key] = value
+    return change
+
+
+def strange_hyper(head, data):
+    head["hyper"]["momentum_of_inertia"] = 1
+
+
+def strange_array(head, data):
+    head["arrays"][-1]["name"] = "angular_momentum"
+
+
+def strange_list(head, data):
+    head["groups"][0]["tensors"].append(0)
+
+
+VARIANTS = [("onebit_adam_n2_groups_schedule", turn_groups, 0), ("onebit_adam_n2_groups_schedule", keep_few, 0),
+            ("onebit_adam_n2_non_freeze", say_nothing, 0), ("onebit_adam_n2_non_freeze", start_at(11), 1),
+            ("onebit_adam_n2_non_freeze", strange_hyper, 77), ("onebit_adam_n2_non_freeze", rename("algorithm", "onebit_sgd"), 77),
+            ("onebit_adam_n2_non_freeze", strange_array, 2), ("onebit_adam_n2_non_freeze", strange_list, 2),
+            ("onebit_adam_n2_non_freeze", rename("mode", "ajar"), 2), ("onebit_adam_n2_non_freeze", rename("world_size", 3), 2)]
+
+
+def variants(tool, cases):
+    bad = 0
+    for number, (name, change, expected) in enumerate(VARIANTS):
+        with tempfile.TemporaryDirectory() as out:
+            source, case = pathlib.Path(cases) / name, pathlib.Path(out)
+            head, data = json.loads((source / "case.json").read_text()), bytearray((source / "data.bin").read_bytes())
+            change(head, data)
+            write_case(case, head, data)
+            code, text = replay(tool, case)
+            bad += code != expected
+            print("%s, variant %d: exit %d%s" % (name, number, code, "" if code == expected else ", not %d\n%s" % (expected, text)))
+    return bad != 0
+
+
 if __name__ == "__main__":
-    sys.exit({"fresh": fresh, "spoilt": spoilt}[sys.argv[1]](sys.argv[2], sys.argv[3]))
+    sys.exit({"fresh": fresh, "spoilt": spoilt, "variants": variants}[sys.argv[1]](sys.argv[2], sys.argv[3]))
