@@ -5,6 +5,7 @@
 
 const lnt_freezing_t lnt_compat_freezing = {.denominator = LNT_ADAM_V,
                                             .dead = LNT_COMPAT_MASKED,
+                                            .masked = LNT_COMPAT_MASKED,
                                             .warm = LNT_COMPAT_WARM,
                                             .sign = LNT_COMPAT_SIGN,
                                             .lane = LNT_COMPAT_LANE};

@@ -22,9 +22,15 @@ const uint8_t *lnt_freeze_dead_span(const lnt_optim_t *optim, const lnt_optim_te
     return tensor->any_dead ? lnt_freeze_dead(optim) + at : NULL;
 }
 
+uint8_t *lnt_freeze_masked(const lnt_optim_t *optim)
+{
+    return optim->arrays[optim->row->freezing->masked];
+}
+
 /* One block: denominators, and who is dead: v = 0, or sqrt(v_hat) <= eps where the block's signs would be 10 times
- * larger. */
-static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_t n, float *denominator, uint8_t *dead)
+ * larger. The masked are dead, but not counted. */
+static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_t n, float *denominator, uint8_t *dead,
+                             const uint8_t *masked)
 {
     uint64_t n_dead = 0;
     float rms;
@@ -34,8 +40,8 @@ static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_
     rms = (float)sqrt(lnt_arrays()->square_sum(denominator, n) / (double)n);
     for (uint64_t i = 0; i < n; i++) {
         float s = denominator[i];
-        dead[i] = v[i] == 0 || (s <= k->eps && rms > 10 * (s + k->eps));
-        n_dead += dead[i];
+        dead[i] = masked[i] != 0 || v[i] == 0 || (s <= k->eps && rms > 10 * (s + k->eps));
+        n_dead += dead[i] != 0 && masked[i] == 0;
         denominator[i] = s + k->eps;
     }
     return n_dead;
@@ -51,8 +57,8 @@ static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
 
     for (uint64_t i = 0; i < tensor->count; i += block) {
         uint64_t at = tensor->base + i, n = tensor->count - i < block ? tensor->count - i : block;
-        n_dead +=
-            freeze_block(&optim->groups[tensor->group].k, v + at, n, denominator + at, lnt_freeze_dead(optim) + at);
+        n_dead += freeze_block(&optim->groups[tensor->group].k, v + at, n, denominator + at,
+                               lnt_freeze_dead(optim) + at, lnt_freeze_masked(optim) + at);
     }
     return n_dead;
 }
@@ -62,7 +68,12 @@ uint64_t lnt_freeze_find_dead(lnt_optim_t *optim)
     uint64_t n_dead = 0;
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        if (!lnt_freeze_in_lane(optim, t)) n_dead += freeze_tensor(optim, t);
+        const lnt_optim_tensor_t *tensor = &optim->tensors[t];
+        if (!lnt_freeze_in_lane(optim, t)) {
+            n_dead += freeze_tensor(optim, t);
+        } else if (tensor->count != 0) {
+            memcpy(lnt_freeze_dead(optim) + tensor->base, lnt_freeze_masked(optim) + tensor->base, tensor->count);
+        }
     }
     return n_dead;
 }
@@ -95,7 +106,7 @@ lnt_status_t lnt_freeze_set_mask(lnt_optim_t *optim, uint32_t number)
     uint8_t *mask = lnt_freeze_dead(optim) + tensor->base;
     lnt_status_t status;
 
-    if (!optim->options.compression || lnt_freeze_in_lane(optim, number)) return LNT_OK;
+    if (lnt_freeze_in_lane(optim, number)) return LNT_OK;
     if (!tensor->any_dead) return lnt_plan_set_live(optim->plan, optim->row->freezing->sign, number, NULL);
     for (uint64_t i = 0; i < tensor->count; i++)
         mask[i] = !mask[i]; /* dead -> live, in place: nothing is allocated in a step */
@@ -105,21 +116,27 @@ lnt_status_t lnt_freeze_set_mask(lnt_optim_t *optim, uint32_t number)
     return status;
 }
 
-lnt_status_t lnt_freeze_retire_dead(lnt_optim_t *optim, uint32_t number)
+lnt_status_t lnt_freeze_note_dead(lnt_optim_t *optim, uint32_t number)
 {
     lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    float *m = lnt_optim_f32(optim, LNT_ADAM_M), *v = lnt_optim_f32(optim, LNT_ADAM_V);
 
     tensor->any_dead = find_dead(optim, tensor);
-    if (!tensor->any_dead) return LNT_OK;
-    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
-        if (lnt_freeze_dead(optim)[i] != 0) m[i] = v[i] = 0;
-    }
     return lnt_freeze_set_mask(optim, number);
 }
 
+lnt_status_t lnt_freeze_retire_dead(lnt_optim_t *optim, uint32_t number)
+{
+    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+    float *m = lnt_optim_f32(optim, LNT_ADAM_M), *v = lnt_optim_f32(optim, LNT_ADAM_V);
+
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        if (lnt_freeze_dead(optim)[i] != 0) m[i] = v[i] = 0;
+    }
+    return lnt_freeze_note_dead(optim, number);
+}
+
 /* The calling thread's logger was set by the plan's entry check. */
-static lnt_logger_t *current_logger(void)
+lnt_logger_t *lnt_freeze_logger(void)
 {
     lnt_logger_t *logger = lnt_log_set_current(NULL);
 
@@ -129,13 +146,13 @@ static lnt_logger_t *current_logger(void)
 
 void lnt_freeze_announce(const lnt_optim_t *optim)
 {
-    lnt_logger_t *logger = current_logger();
+    lnt_logger_t *logger = lnt_freeze_logger();
 
     lnt_log(logger, LNT_LOG_INFO, LNT_SUB_OPT, "freeze after step %llu: %.3f %% dead, dropped residual %g",
             (unsigned long long)optim->step, 100 * optim->dead_share, optim->dropped_norm);
     if (optim->dead_share > 0.01) {
         lnt_log(logger, LNT_LOG_WARN, LNT_SUB_OPT,
-                "%.1f %% of all elements are dead at the freeze and will not learn any more: freeze later",
+                "%.1f %% of all elements are dead at the freeze: what comes alive later travels in f32, freeze later",
                 100 * optim->dead_share);
     }
 }
@@ -160,15 +177,24 @@ lnt_status_t lnt_freeze(lnt_optim_t *optim)
     LNT_TRY(lnt_plan_drop_errors(optim->plan, optim->row->freezing->warm, &dropped));
     optim->dropped_norm = sqrt(dropped);
     optim->frozen = true;
+    lnt_late_recount(optim);
+    (void)lnt_late_apply(optim); /* tried again before the next step */
     lnt_freeze_announce(optim);
     return LNT_OK;
 }
 
-lnt_status_t lnt_freeze_committed(lnt_optim_t *optim)
+static bool is_due(lnt_optim_t *optim)
 {
     lnt_phase_stats_t stats = {optim->step, optim->frozen, optim->options.compression};
+    bool settled = optim->options.freeze_criterion == LNT_FREEZE_ON_VARIANCE && lnt_freeze_settled(optim);
 
-    return lnt_freeze_due(&stats, optim->options.freeze_step) ? lnt_freeze(optim) : LNT_OK;
+    return settled || lnt_freeze_due(&stats, optim->options.freeze_step);
+}
+
+lnt_status_t lnt_freeze_committed(lnt_optim_t *optim)
+{
+    if (optim->frozen) return lnt_late_committed(optim);
+    return is_due(optim) ? lnt_freeze(optim) : LNT_OK;
 }
 
 lnt_status_t lnt_freeze_restored(lnt_optim_t *optim)
@@ -177,5 +203,7 @@ lnt_status_t lnt_freeze_restored(lnt_optim_t *optim)
         optim->tensors[t].any_dead = optim->frozen && find_dead(optim, &optim->tensors[t]);
         LNT_TRY(lnt_freeze_set_mask(optim, t));
     }
+    lnt_late_recount(optim);
+    (void)lnt_late_apply(optim);
     return LNT_OK;
 }

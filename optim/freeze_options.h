@@ -8,7 +8,8 @@
 
 #include "optim_impl.h"
 
-extern const char *const lnt_scale_words[], *const lnt_feedback_words[];
+extern const char *const lnt_scale_words[], *const lnt_feedback_words[], *const lnt_criterion_words[],
+                                                                             *const lnt_late_idle_words[];
 
 // clang-format off
 #define LNT_OPTION_FREEZE_STEP \
@@ -40,12 +41,36 @@ extern const char *const lnt_scale_words[], *const lnt_feedback_words[];
 #define LNT_OPTION_ERROR_FEEDBACK \
     {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none", \
      offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, lnt_feedback_words, 0, 0}
+#define LNT_OPTION_FREEZE_CRITERION \
+    {"freeze_criterion", "fixed", \
+     "fixed: freeze after freeze_step; variance: as soon as the variance has settled, at the latest after freeze_step", \
+     offsetof(lnt_optim_options_t, freeze_criterion), LNT_CFG_ENUM, lnt_criterion_words, 0, 0}
+#define LNT_OPTION_FREEZE_THRESHOLD \
+    {"freeze_threshold", "0.04", \
+     "freeze_criterion=variance: largest relative change of |v_hat| over the window, in two tests running", \
+     offsetof(lnt_optim_options_t, freeze_threshold), LNT_CFG_F64, NULL, 0, 1e18}
+#define LNT_OPTION_FREEZE_WINDOW \
+    {"freeze_window", "0", "steps between the two compared variances, at most 1 / (1 - beta2); 0: that", \
+     offsetof(lnt_optim_options_t, freeze_window), LNT_CFG_U64, NULL, 0, 1e6}
+#define LNT_OPTION_LR_WARMUP_STEPS \
+    {"lr_warmup_steps", "0", \
+     "steps in which the learning rate rises: freeze_criterion=variance never freezes before, a freeze_step before is " \
+     "warned about", \
+     offsetof(lnt_optim_options_t, lr_warmup_steps), LNT_CFG_U64, NULL, 0, 1e18}
+#define LNT_OPTION_LANE_UPDATES \
+    {"lane_updates", "100", "updates of a late comer in the f32 lane before it may join the signs", \
+     offsetof(lnt_optim_options_t, lane_updates), LNT_CFG_U64, NULL, 1, 1e18}
+#define LNT_OPTION_LATE_IDLE \
+    {"late_idle", "leave", \
+     "after lane_updates, a block whose remaining dead coordinates had no gradient: leave the lane, or stay in it", \
+     offsetof(lnt_optim_options_t, late_idle), LNT_CFG_ENUM, lnt_late_idle_words, 0, 0}
 // clang-format on
 
 /* All of them. */
 #define LNT_FREEZE_OPTIONS                                                                                             \
     LNT_OPTION_FREEZE_STEP, LNT_OPTION_WARMUP_CODEC, LNT_OPTION_WARMUP_BLOCK, LNT_OPTION_BLOCK, LNT_OPTION_CLIP,       \
         LNT_OPTION_CLIP_MODE, LNT_OPTION_SCALE_RULE, LNT_OPTION_COMPRESSION, LNT_OPTION_MAX_DEAD_SHARE,                \
-        LNT_OPTION_ERROR_FEEDBACK, LNT_SCALING_OPTIONS
+        LNT_OPTION_ERROR_FEEDBACK, LNT_OPTION_FREEZE_CRITERION, LNT_OPTION_FREEZE_THRESHOLD, LNT_OPTION_FREEZE_WINDOW, \
+        LNT_OPTION_LR_WARMUP_STEPS, LNT_OPTION_LANE_UPDATES, LNT_OPTION_LATE_IDLE, LNT_SCALING_OPTIONS
 
 #endif

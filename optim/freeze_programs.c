@@ -5,9 +5,12 @@
 
 const char *const lnt_scale_words[] = {"l2", "l1", NULL};
 const char *const lnt_feedback_words[] = {"full", "worker", "none", NULL};
+const char *const lnt_criterion_words[] = {"fixed", "variance", NULL};
+const char *const lnt_late_idle_words[] = {"leave", "stay", NULL};
 
 const lnt_freezing_t lnt_freezing_default = {.denominator = LNT_FREEZE_DENOMINATOR,
                                              .dead = LNT_FREEZE_DEAD,
+                                             .masked = LNT_FREEZE_MASKED,
                                              .warm = LNT_FREEZE_WARM,
                                              .sign = LNT_FREEZE_SIGN,
                                              .lane = LNT_FREEZE_LANE};
@@ -89,6 +92,7 @@ lnt_program_params_t lnt_freeze_lane_program(const lnt_optim_t *optim, const uin
         .codec = {.name = "f32", .block = optim->options.block},
         .member = members,
         .packed = true,
+        .changeable = true,
         .feeds_v = true,
     };
 }
@@ -133,6 +137,8 @@ lnt_status_t lnt_freeze_add_programs(lnt_optim_t *optim, const lnt_stage_t *warm
     lnt_status_t status;
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
+    lnt_late_number_blocks(optim);
+    lnt_freeze_warn(optim);
     params.stage = *warm;
     LNT_TRY_GOTO(status, choose_grids(optim, &params.codec), out);
     LNT_TRY_GOTO(status, lnt_freeze_add_program(optim, params, freezing->warm), out);

@@ -11,6 +11,8 @@
 
 static const lnt_state_array_t arrays[] = {LNT_FREEZE_ARRAY_ROWS, [LNT_FREEZE_ARRAYS] = {.name = NULL}};
 
+static const lnt_state_values_t values[] = {LNT_FREEZE_VALUE_ROWS, [LNT_FREEZE_VALUES] = {.name = NULL}};
+
 static const lnt_cfg_row_t options[] = {LNT_FREEZE_OPTIONS, LNT_OPTION_COMPAT, LNT_OPTIONS_END};
 static const lnt_optim_variant_t variants[] = {{"compat", "deepspeed", &lnt_compat_adam_row}, {NULL, NULL, NULL}};
 
@@ -41,7 +43,7 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
 {
     const lnt_stage_t warm = {.survey = lnt_clip_survey, .consume = lnt_adam_consume};
     const lnt_stage_t sign = {.produce_wire = produce_momentum, .consume = consume_momentum};
-    const lnt_stage_t lane = {.consume = lnt_adam_consume};
+    const lnt_stage_t lane = {.consume = lnt_late_consume};
 
     return lnt_freeze_add_programs(optim, &warm, &sign, &lane);
 }
@@ -53,6 +55,7 @@ const lnt_optim_row_t lnt_onebit_adam_row = {
     .phases = lnt_freeze_phases,
     .freezing = &lnt_freezing_default,
     .arrays = arrays,
+    .values = values,
     .check = lnt_freeze_check,
     .add_programs = add_programs,
     .committed = lnt_freeze_committed,

@@ -231,7 +231,7 @@ lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)
     return LNT_OK;
 }
 
-static lnt_status_t check_between_steps(const lnt_optim_t *optim, const char *call)
+lnt_status_t lnt_optim_check_idle(const lnt_optim_t *optim, const char *call)
 {
     if (!optim->in_step) return LNT_OK;
     return lnt_error(LNT_ERR_INVALID_USAGE, "call it between lnt_optim_end and lnt_optim_begin",
@@ -242,7 +242,7 @@ lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_g
 {
     LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && values != NULL && group < optim->n_groups);
-    LNT_TRY(check_between_steps(optim, "lnt_optim_set_group"));
+    LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_group"));
     LNT_TRY(check_group(group, values));
     if (values->non_freeze != optim->groups[group].values.non_freeze) {
         return lnt_error(LNT_ERR_INVALID_ARG, "non_freeze is fixed at creation", "group %u: non_freeze cannot change",
@@ -260,23 +260,11 @@ lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_g
     return LNT_OK;
 }
 
-lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask)
-{
-    LNT_FP_SCOPE();
-    LNT_CHECK_ARG(optim != NULL && tensor < optim->n_tensors);
-    LNT_TRY(check_between_steps(optim, "lnt_optim_set_mask"));
-    for (uint64_t i = 0; mask != NULL && i < optim->tensors[tensor].count; i++)
-        LNT_CHECK_ARG(mask[i] <= 1);
-    if (optim->row->set_mask != NULL) return optim->row->set_mask(optim, tensor, mask);
-    return lnt_error(LNT_ERR_UNSUPPORTED, "docs/optimizers.md says which algorithms take masks",
-                     "algorithm \"%s\" takes no mask", optim->row->name);
-}
-
 lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32_t micro_steps)
 {
     LNT_FP_SCOPE();
     LNT_CHECK_ARG(optim != NULL && isfinite(loss_scale) && loss_scale >= 0 && micro_steps >= 1);
-    LNT_TRY(check_between_steps(optim, "lnt_optim_set_scaling"));
+    LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_scaling"));
     if (loss_scale != 0 && loss_scale != optim->loss_scale && lnt_scaler_is_dynamic(optim)) {
         return lnt_error(LNT_ERR_INVALID_USAGE, "pass 0, and multiply the loss by lnt_optim_loss_scale",
                          "the loss scale is dynamic (option loss_scale=0)");

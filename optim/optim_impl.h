@@ -18,6 +18,7 @@
 #include "loss_scale.h"
 
 /* Options of all algorithms; a row's table says which of them it has. */
+typedef enum lnt_freeze_criterion { LNT_FREEZE_ON_STEP, LNT_FREEZE_ON_VARIANCE } lnt_freeze_criterion_t;
 typedef enum lnt_feedback { LNT_FEEDBACK_FULL, LNT_FEEDBACK_WORKER, LNT_FEEDBACK_NONE } lnt_feedback_t;
 
 typedef struct lnt_optim_options {
@@ -35,7 +36,13 @@ typedef struct lnt_optim_options {
     uint32_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;
     double min_loss_scale;
-    int compat; /* these two choose a row: lnt_optim_variant_t */
+    int freeze_criterion; /* lnt_freeze_criterion_t */
+    double freeze_threshold;
+    uint64_t freeze_window; /* 0: 1 / (1 - beta2) */
+    uint64_t lr_warmup_steps;
+    uint64_t lane_updates; /* of a late comer, before it may join the signs */
+    int late_idle;         /* lnt_late_idle_t */
+    int compat;            /* these two choose a row: lnt_optim_variant_t */
     int amsgrad;
     int unit; /* lnt_unit_t, of compat rows */
 } lnt_optim_options_t;
@@ -75,7 +82,7 @@ typedef struct lnt_state_values {
     bool skips_change;       /* a skipped step may change them: no part of lnt_optim_hash */
 } lnt_state_values_t;
 
-enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 12, LNT_STATE_NAME_BYTES = 20 };
+enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 16, LNT_STATE_NAME_BYTES = 20 };
 enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
 
 typedef struct lnt_freezing lnt_freezing_t;
@@ -106,7 +113,7 @@ struct lnt_optim_row {
     lnt_status_t (*committed)(lnt_optim_t *optim);
     lnt_status_t (*restored)(lnt_optim_t *optim); /* after an import; the same holds */
     const lnt_optim_variant_t *variants;          /* NULL: none; then one without a row */
-    /* lnt_optim_set_mask, between steps; NULL: not offered. */
+    /* lnt_optim_set_mask, between steps; NULL: what mask.c does. */
     lnt_status_t (*set_mask)(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask);
 };
 
@@ -129,8 +136,10 @@ lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, 
 typedef struct lnt_optim_tensor {
     uint64_t base, count; /* first element in the moments */
     uint32_t group;
-    float *x;      /* master */
-    bool any_dead; /* coordinates, since the freeze */
+    float *x;             /* master */
+    bool any_dead;        /* coordinates, since the freeze */
+    bool mask_stale;      /* the sign program has another mask of live coordinates */
+    uint64_t first_block; /* number of its first block among those of the sign program */
 } lnt_optim_tensor_t;
 
 typedef struct lnt_optim_group {
@@ -178,10 +187,15 @@ struct lnt_optim {
     lnt_clip_t clip;
     double dead_share, dropped_norm;
     uint64_t lane_elems;
+    uint64_t n_latched; /* blocks with late comers in the lane */
+    bool lane_parts;    /* the lane carries parts chosen by late.c, no longer its members */
+    bool lane_stale;    /* it does not carry what it must from the next step on */
 };
 
 const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *rows, const lnt_phase_stats_t *stats);
 const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim);
+/* LNT_ERR_INVALID_USAGE in a step. */
+lnt_status_t lnt_optim_check_idle(const lnt_optim_t *optim, const char *call);
 
 /* Arrays start on 64-byte borders at every tensor. */
 static inline const lnt_optim_tensor_t *lnt_optim_span(const lnt_optim_t *optim, const lnt_span_t *span, uint64_t *at_p)

@@ -4,6 +4,7 @@
 
 #include "../src/base/fp_env.h"
 #include "../src/base/hash.h"
+#include "freeze.h"
 #include "optim_impl.h"
 
 /* Constants of every group as they will be if this step commits. Nothing else changes before the verdict. */
@@ -68,6 +69,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     lnt_step_params_t params = {.struct_size = sizeof(params)};
 
     LNT_CHECK_ARG(optim != NULL);
+    if (!optim->in_step) LNT_TRY(lnt_late_apply(optim)); /* what the last commit may have failed to build */
     params.programs = lnt_optim_current_phase(optim)->programs;
     params.loss_scale = optim->loss_scale;
     params.micro_steps = optim->micro_steps;
@@ -173,16 +175,19 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
 {
     LNT_CHECK_ARG(optim != NULL && info_p != NULL);
     LNT_CHECK_STRUCT(info_p);
-    *info_p = (lnt_optim_info_t){.struct_size = sizeof(*info_p),
-                                 .phase = lnt_optim_current_phase(optim)->phase,
-                                 .step = optim->step,
-                                 .skipped = optim->skipped,
-                                 .grad_norm = optim->grad_norm,
-                                 .clip_factor = optim->clip_factor,
-                                 .dead_share = optim->dead_share,
-                                 .dropped_norm = optim->dropped_norm,
-                                 .lane_elems = optim->frozen ? optim->lane_elems : 0,
-                                 .memory_bytes = memory_bytes(optim)};
+    *info_p =
+        (lnt_optim_info_t){.struct_size = sizeof(*info_p),
+                           .phase = lnt_optim_current_phase(optim)->phase,
+                           .step = optim->step,
+                           .skipped = optim->skipped,
+                           .grad_norm = optim->grad_norm,
+                           .clip_factor = optim->clip_factor,
+                           .dead_share = optim->dead_share,
+                           .dropped_norm = optim->dropped_norm,
+                           .lane_elems = optim->frozen ? optim->lane_elems : 0,
+                           .memory_bytes = memory_bytes(optim),
+                           .late_blocks = optim->n_latched,
+                           .late_touched = optim->frozen ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0] : 0};
     return LNT_OK;
 }
 

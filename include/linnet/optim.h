@@ -56,9 +56,11 @@ LNT_API lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, l
 LNT_API lnt_status_t lnt_optim_set_group(lnt_optim_t *optim, uint32_t group, const lnt_group_t *values);
 LNT_API lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t group, lnt_group_t *values_p);
 
-/* Between steps, also before the commit: which elements of a tensor learn; one byte each, 1 or 0, copied; NULL: all,
- * the state at creation. For rows of a table that never have gradients. Must be equal on all ranks; saved with the
- * state. What it does is the algorithm's (docs/optimizers.md); LNT_ERR_UNSUPPORTED from those that take none. */
+/* Between steps: which coordinates of a tensor take part; one byte per element, 0 = masked, NULL: all do. Masked
+ * coordinates stand still from the freeze on (m = v = 0, no decay) and are in neither the signs nor the f32 lane; in
+ * the warm-up they are like all others. Must be equal on all ranks; part of saved state. Algorithms with a freeze only:
+ * LNT_ERR_UNSUPPORTED. Unmasked after the freeze, a coordinate of a long tensor is dead until a gradient comes. After
+ * LNT_ERR_NO_MEMORY the mask holds, and lnt_optim_begin tries again. */
 LNT_API lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask);
 
 /* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are
@@ -107,11 +109,13 @@ typedef struct lnt_optim_info {
     double dropped_norm;   /* norm of the residual this rank dropped at the freeze */
     uint64_t lane_elems;   /* elements in the f32 lane */
     uint64_t memory_bytes; /* moments, masks, denominators */
+    uint64_t late_blocks;  /* blocks with late comers in the lane */
+    uint64_t late_touched; /* gradients of blocks that were lost because a dead coordinate came alive */
 } lnt_optim_info_t;
 LNT_API lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p);
 
-/* Read-only views for checks and tools: "exp_avg", "exp_avg_sq", "denominator", "dead" (uint8_t) of a tensor, in f32
- * unless said otherwise; NULL if the algorithm or phase has none. */
+/* Read-only views for checks and tools: "exp_avg", "exp_avg_sq", "denominator", "dead" (uint8_t), "masked" (uint8_t) of
+ * a tensor, in f32 unless said otherwise; NULL if the algorithm or phase has none. */
 LNT_API const void *lnt_optim_view(const lnt_optim_t *optim, const char *name, uint32_t tensor);
 
 /* Numbers of the algorithm's state, one per tensor, one per group or a few (docs/optimizers.md names them); *count_p

@@ -73,6 +73,8 @@ typedef struct lnt_program_params {
     bool unscaled;  /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
     bool by_bucket; /* results depend on where buckets are cut, which then is part of the layout hash */
     lnt_stage_t stage;
+    bool changeable; /* lnt_plan_set_parts may be used. Packed programs only. It may share tensors with another program
+                        of a step; the caller sees to it that they do not both act on an element */
     lnt_unit_t unit; /* one scale per this; all programs of a plan that have a unit have the same */
     bool flat;       /* the flat form, whatever the nodes; implied by unit */
 } lnt_program_params_t;
@@ -146,9 +148,24 @@ LNT_API const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uin
  * borders of all programs, or at a tensor's end. */
 LNT_API lnt_status_t lnt_plan_bucket_span(const lnt_plan_t *plan, uint32_t bucket, size_t index, lnt_span_t *span_p);
 
-/* Idle, also after a failure: which elements of a tensor take part in a sign program; one byte per element, 0 or 1,
- * NULL: all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
+/* Idle, also after a failure: which elements of a tensor take part in a program; one byte per element, 0 or 1, NULL:
+ * all. Not for packed programs. Must be equal on all ranks. Elements that leave have their errors set to +0. */
 LNT_API lnt_status_t lnt_plan_set_live(lnt_plan_t *plan, uint32_t program, uint32_t tensor, const uint8_t *live);
+
+/* Idle: what a changeable program carries from the next step on, instead of what it carried: sorted by tensor and
+ * offset, without overlaps. Equal on all ranks (a hash of it is in every frame); local. Builds new exchanges for the
+ * buckets in which something differs, so the memory of the plan changes. After an error nothing has changed. */
+typedef struct lnt_tensor_part {
+    uint32_t tensor;
+    uint64_t offset, count;
+} lnt_tensor_part_t;
+LNT_API lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_tensor_part_t *parts, size_t n);
+
+/* Idle, after a committed step in which `program` ran, also after a failure: calls found, in plan order, for every
+ * block where the node sum of an element that does not take part (lnt_plan_set_live) was not zero on some node. offset
+ * is the first element of the block. The same on all ranks. Before the masks are changed. */
+typedef void (*lnt_block_fn_t)(void *arg, uint32_t tensor, uint64_t offset);
+LNT_API lnt_status_t lnt_plan_active(lnt_plan_t *plan, uint32_t program, lnt_block_fn_t found, void *arg);
 
 /* Idle, also after a failure: sets all errors of a program to zero; *dropped_p (may be NULL) receives the sum of
  * squares of what this rank held. */

@@ -84,6 +84,7 @@ static void free_programs(lnt_plan_t *plan)
     for (uint32_t p = 0; p < plan->n_programs; p++) {
         lnt_free(plan->programs[p].name);
         lnt_free(plan->programs[p].member);
+        lnt_free(plan->programs[p].carries);
     }
     plan->n_programs = 0;
 }
@@ -211,6 +212,42 @@ err_free_name:
     return status;
 }
 
+static lnt_status_t check_program(const lnt_program_params_t *params, const lnt_codec_t *codec)
+{
+    if (codec->cfg.block > LNT_SPAN_MAX) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "choose a smaller block",
+                         "program \"%s\": blocks of %u elements, spans hold %d", params->name, codec->cfg.block,
+                         LNT_SPAN_MAX);
+    }
+    LNT_CHECK_ARG((unsigned)params->unit <= LNT_UNIT_MODEL);
+    if (params->packed && codec->row->has_scales && params->unit == LNT_UNIT_NONE) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "use a codec without scales, or do not pack",
+                         "program \"%s\": blocks of packed %s would depend on the size of buckets", params->name,
+                         codec->row->name);
+    }
+    LNT_CHECK_ARG(!params->changeable || (params->packed && params->unit == LNT_UNIT_NONE));
+    return LNT_OK;
+}
+
+/* Name and tables of members. What is there after a failure is the caller's to free. */
+static lnt_status_t copy_program(const lnt_plan_t *plan, const lnt_program_params_t *params,
+                                 lnt_plan_program_t *program)
+{
+    program->name = lnt_strdup(params->name, "program name");
+    if (program->name == NULL) return LNT_ERR_NO_MEMORY;
+    if (params->member != NULL) {
+        program->member = lnt_calloc(plan->n_tensors, 1, "members of a program");
+        if (program->member == NULL) return LNT_ERR_NO_MEMORY;
+        if (plan->n_tensors != 0) memcpy(program->member, params->member, plan->n_tensors);
+    }
+    if (!params->changeable) return LNT_OK;
+    program->carries = lnt_calloc(plan->n_tensors, 1, "what a program carries");
+    if (program->carries == NULL) return LNT_ERR_NO_MEMORY;
+    for (uint32_t t = 0; t < plan->n_tensors; t++)
+        program->carries[t] = lnt_plan_is_member(program, t);
+    return LNT_OK;
+}
+
 lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *params, uint32_t *program_p)
 {
     lnt_plan_program_t program = {.name = NULL};
@@ -225,17 +262,7 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
         return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "a plan holds at most %d programs", LNT_PROGRAMS_MAX);
     }
     LNT_TRY(lnt_codec_init(&program.codec, params->codec.name, params->codec.block, params->codec.scale_rule));
-    if (program.codec.cfg.block > LNT_SPAN_MAX) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "choose a smaller block",
-                         "program \"%s\": blocks of %u elements, spans hold %d", params->name, program.codec.cfg.block,
-                         LNT_SPAN_MAX);
-    }
-    LNT_CHECK_ARG((unsigned)params->unit <= LNT_UNIT_MODEL);
-    if (params->packed && program.codec.row->has_scales && params->unit == LNT_UNIT_NONE) {
-        return lnt_error(LNT_ERR_UNSUPPORTED, "use a codec without scales, or do not pack",
-                         "program \"%s\": blocks of packed %s would depend on the size of buckets", params->name,
-                         program.codec.row->name);
-    }
+    LNT_TRY(check_program(params, &program.codec));
     program.unit = params->unit;
     program.flat = params->flat || params->unit != LNT_UNIT_NONE;
     program.packed = params->packed || params->unit != LNT_UNIT_NONE;
@@ -243,21 +270,14 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
     program.unscaled = params->unscaled;
     program.by_bucket = params->by_bucket;
     program.stage = params->stage;
-    program.name = lnt_strdup(params->name, "program name");
-    if (program.name == NULL) return LNT_ERR_NO_MEMORY;
-    if (params->member != NULL) {
-        program.member = lnt_calloc(plan->n_tensors, 1, "members of a program");
-        if (program.member == NULL) {
-            status = LNT_ERR_NO_MEMORY;
-            goto err_free_name;
-        }
-        if (plan->n_tensors != 0) memcpy(program.member, params->member, plan->n_tensors);
-    }
+    LNT_TRY_GOTO(status, copy_program(plan, params, &program), err_free);
     *program_p = plan->n_programs;
     plan->programs[plan->n_programs++] = program;
     return LNT_OK;
 
-err_free_name:
+err_free:
+    lnt_free(program.carries);
+    lnt_free(program.member);
     lnt_free(program.name);
     return status;
 }

@@ -47,9 +47,9 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_text(hash, program->name);
         hash = lnt_hash64_text(hash, program->codec.row->name);
         hash = lnt_hash64_u64(hash, (uint64_t)program->codec.cfg.block << 8 | (uint64_t)program->codec.cfg.scale_rule);
-        hash = lnt_hash64_u64(hash, (uint64_t)program->flat << 6 | (uint64_t)program->unit << 3 |
-                                        (uint64_t)program->unscaled << 2 | (uint64_t)program->packed << 1 |
-                                        (uint64_t)program->feeds_v);
+        hash = lnt_hash64_u64(hash, (uint64_t)program->flat << 6 | (uint64_t)program->unit << 4 |
+                                        (uint64_t)(program->carries != NULL) << 3 | (uint64_t)program->unscaled << 2 |
+                                        (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
         if (program->by_bucket) hash = lnt_hash64_u64(hash, plan->bucket_elems);
         for (uint32_t t = 0; t < plan->n_tensors; t++)
             hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
@@ -152,7 +152,7 @@ static size_t member_extents(const lnt_plan_program_t *program, const lnt_extent
     return n;
 }
 
-static lnt_exchange_params_t exchange_params(const lnt_plan_t *plan, uint32_t program_number, uint32_t bucket)
+lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t program_number, uint32_t bucket)
 {
     const lnt_plan_program_t *program = &plan->programs[program_number];
 
@@ -181,7 +181,7 @@ static lnt_status_t visit_bucket(const lnt_plan_t *plan, uint32_t bucket, const 
 
     if (members == NULL) return LNT_ERR_NO_MEMORY;
     for (uint32_t p = 0; p < plan->n_programs && status == LNT_OK; p++) {
-        lnt_exchange_params_t params = exchange_params(plan, p, bucket);
+        lnt_exchange_params_t params = lnt_plan_exchange_params(plan, p, bucket);
         params.extents = members;
         params.n_extents = member_extents(&plan->programs[p], extents, n_extents, members);
         if (params.n_extents != 0 && plan->programs[p].unit != LNT_UNIT_NONE)

@@ -1,4 +1,4 @@
-/* Internals shared by plan.c, plan_commit.c, plan_step.c, plan_params.c, plan_errors.c.
+/* Internals shared by the files plan*.c.
  *
  * A plan is a list of tensors, cut into buckets; per bucket and program one exchange. One job serves all steps: its
  * list of graphs is refilled in `begin` (bucket by bucket, programs in plan order), nothing is allocated there.
@@ -42,7 +42,9 @@ typedef struct lnt_plan_tensor {
 
 typedef struct lnt_plan_program {
     char *name;
-    uint8_t *member; /* [n_tensors], or NULL: all */
+    uint8_t *member;     /* [n_tensors], or NULL: all */
+    uint8_t *carries;    /* [n_tensors] where parts may be changed: it carries some of the tensor now; else NULL */
+    uint64_t parts_hash; /* of the parts, 0: its members */
     lnt_codec_t codec;
     lnt_stage_t stage;
     bool packed, feeds_v, unscaled, by_bucket, flat;
@@ -76,7 +78,7 @@ struct lnt_plan {
     uint32_t n_programs;
 
     uint64_t model_hash, layout_hash, plan_hash;
-    uint64_t live_hash; /* of all masks: must be equal on all ranks in every step */
+    uint64_t live_hash; /* of all masks and parts: must be equal on all ranks in every step */
     lnt_plan_bucket_t *buckets;
     uint32_t n_buckets, buckets_room;
     lnt_source_t *sources; /* [n_tensors] */
@@ -148,6 +150,9 @@ lnt_status_t lnt_plan_cut_units(const lnt_plan_t *plan, lnt_bucket_fn_t emit, vo
 /* What a program with a unit makes of its members: adds pads (`extents` has room for one more) and the two grids. */
 lnt_status_t lnt_plan_fit_unit(const lnt_plan_t *plan, lnt_extent_t *extents, lnt_exchange_params_t *params);
 
+/* How the exchange of a bucket is built, without its extents. */
+lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t program, uint32_t bucket);
+
 /* Collective part of lnt_plan_check_params. */
 lnt_status_t lnt_plan_compare_params(lnt_plan_t *plan);
 
@@ -160,6 +165,12 @@ static inline const lnt_topo_t *lnt_plan_topo(const lnt_plan_t *plan, const lnt_
 static inline bool lnt_plan_is_member(const lnt_plan_program_t *program, uint32_t tensor)
 {
     return program->member == NULL || program->member[tensor] != 0;
+}
+
+/* It exchanges something of the tensor in a step. */
+static inline bool lnt_plan_carries(const lnt_plan_program_t *program, uint32_t tensor)
+{
+    return program->carries != NULL ? program->carries[tensor] != 0 : lnt_plan_is_member(program, tensor);
 }
 
 #endif

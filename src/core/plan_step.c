@@ -25,7 +25,9 @@ static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         uint32_t users = 0;
         for (uint32_t p = 0; p < plan->n_programs; p++) {
-            users += (params->programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], t);
+            /* programs whose parts change share tensors: their owner keeps the elements apart */
+            users += (params->programs >> p & 1u) != 0 && plan->programs[p].carries == NULL &&
+                     lnt_plan_is_member(&plan->programs[p], t);
         }
         if (users > 1) return lnt_error(LNT_ERR_INVALID_ARG, NULL, "programs of one step share tensor %u", t);
     }
@@ -37,7 +39,7 @@ static bool travels(const lnt_plan_t *plan, uint32_t tensor, uint32_t programs)
 {
     if (plan->tensors[tensor].params.count == 0) return false;
     for (uint32_t p = 0; p < plan->n_programs; p++) {
-        if ((programs >> p & 1u) != 0 && lnt_plan_is_member(&plan->programs[p], tensor)) return true;
+        if ((programs >> p & 1u) != 0 && lnt_plan_carries(&plan->programs[p], tensor)) return true;
     }
     return false;
 }

@@ -213,8 +213,8 @@ END_TEST
 
 /* ---- the freeze ---- */
 
-/* With decay 0 coordinates without gradients keep their bits for ever, in blocks that live and in blocks that do not,
- * although a gradient comes after the freeze. */
+/* With decay 0 coordinates without gradients keep their bits for ever, in blocks that live and in blocks that do not.
+ */
 START_TEST(dead_coordinates_stand_still)
 {
     trial_t trial = make_trial();
@@ -222,7 +222,6 @@ START_TEST(dead_coordinates_stand_still)
 
     trial.dead_begin = 150;
     trial.dead_end = 220;
-    trial.late = 1.0f;
     trial.x = x;
     (void)run(&worlds[_i], &trial);
     for (uint64_t i = 0; i < model_elems(&trial.model); i++) {

@@ -104,7 +104,7 @@ static void body(rank_t *rank)
 
 static void run_attack(const world_t *world, const char *warmup_codec)
 {
-    char options[96];
+    char options[128];
     attack_t attack = {.model = {.n_tensors = 5,
                                  .lengths = {130, 40, 256, 1, 700},
                                  .algorithm = "onebit_adam",
@@ -129,6 +129,8 @@ START_TEST(flat_worlds_keep_every_bit)
     run_attack(&(world_t){.n_ranks = 3, .nodes = {0, 1, 2}}, "bf16");
     run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "int4_hadamard");
     run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "f16_sr");
+    run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, "f32,clip=1");
+    run_attack(&(world_t){.n_ranks = 3, .nodes = {0, 1, 2}}, "int8,clip=1,clip_mode=bucket");
 }
 END_TEST
 
@@ -137,6 +139,7 @@ START_TEST(hierarchies_keep_every_bit)
     run_attack(&(world_t){.n_ranks = 4, .nodes = {0, 1, 0, 1}}, "int8");
     run_attack(&(world_t){.n_ranks = 5, .nodes = {0, 0, 0, 1, 1}}, "f32");
     run_attack(&(world_t){.n_ranks = 2, .nodes = {0, 0}}, "int8");
+    run_attack(&(world_t){.n_ranks = 4, .nodes = {0, 1, 0, 1}}, "int8,clip=1");
 }
 END_TEST
 

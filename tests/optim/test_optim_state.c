@@ -130,8 +130,9 @@ static resume_t draw_resume(const char *algorithm, char *options, size_t size)
     const char *codec = codecs[test_random_below(sizeof(codecs) / sizeof(codecs[0]))];
 
     if (strcmp(algorithm, "onebit_adam") == 0) {
-        (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s", FREEZE,
-                       codec, test_random_below(4) == 0 ? "off" : "on");
+        (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s%s",
+                       FREEZE, codec, test_random_below(4) == 0 ? "off" : "on",
+                       test_random_below(2) == 0 ? ",clip=2" : "");
     } else {
         (void)snprintf(options, size, "codec=%s,block=64", codec);
     }

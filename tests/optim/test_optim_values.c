@@ -4,11 +4,12 @@
  */
 #include <math.h>
 
+#include "../../optim/freeze.h"
 #include "../../optim/state_format.h"
 #include "ranks.h"
 
 enum { RING = 5, FREEZE = 3 };
-enum { PER_TENSOR, PER_GROUP, RING_OF, FROM_FREEZE, LOCAL };
+enum { PER_TENSOR = LNT_FREEZE_VALUES, PER_GROUP, RING_OF, FROM_FREEZE, LOCAL };
 
 static uint64_t ring_length(const lnt_optim_t *optim)
 {
@@ -17,6 +18,7 @@ static uint64_t ring_length(const lnt_optim_t *optim)
 }
 
 static const lnt_state_values_t test_values[] = {
+    LNT_FREEZE_VALUE_ROWS,
     [PER_TENSOR] = {.name = "tensor_numbers", .count = lnt_values_per_tensor, .initial = 1},
     [PER_GROUP] = {.name = "group_numbers", .count = lnt_values_per_group, .initial = 0.5, .low = 0, .high = 100},
     [RING_OF] = {.name = "ring", .count = ring_length},
@@ -68,10 +70,12 @@ static void make_row(void)
     row.committed = count;
 }
 
+static const char row_options[] = "freeze_step=3,block=64,max_dead_share=1";
+
 static void open_counting(rank_t *rank, const job_t *job)
 {
     const lnt_optim_params_t params = {.struct_size = sizeof(params),
-                                       .options = "freeze_step=3,block=64,max_dead_share=1",
+                                       .options = row_options,
                                        .groups = job->model.groups,
                                        .n_groups = job->model.n_groups};
 
@@ -238,6 +242,7 @@ static void memory_body(rank_t *rank)
     with = rank_info(rank).memory_bytes;
     rank_close(rank);
     job->model.algorithm = "onebit_adam";
+    job->model.options = row_options;
     rank_open(rank, &job->model);
     /* 3 tensors, 2 groups, a ring, two numbers; an array of tensors on 64-byte borders */
     ck_assert_uint_eq(with - rank_info(rank).memory_bytes,

@@ -1,0 +1,42 @@
+/* The user's masks: coordinates that stand still from the freeze on, whatever their gradients. */
+#include "late.h"
+
+#include "freeze.h"
+
+/* Before the freeze a mask is only kept. After it the masked are dead, in the lane too; who is unmasked is dead until a
+ * gradient comes. */
+static void retire_masked(lnt_optim_t *optim, uint32_t number)
+{
+    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+    uint8_t *dead = lnt_freeze_dead(optim);
+    const uint8_t *masked = lnt_freeze_masked(optim);
+    float *m = lnt_optim_f32(optim, LNT_ADAM_M), *v = lnt_optim_f32(optim, LNT_ADAM_V);
+
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        dead[i] = (uint8_t)((dead[i] != 0 && !lnt_freeze_in_lane(optim, number)) || masked[i] != 0);
+        if (masked[i] != 0) m[i] = v[i] = 0;
+    }
+}
+
+lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask)
+{
+    const lnt_optim_tensor_t *of;
+    uint8_t *masked;
+
+    LNT_CHECK_ARG(optim != NULL && tensor < optim->n_tensors);
+    if (optim->row->freezing == NULL) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "leave masks to algorithms with a compressed phase",
+                         "algorithm \"%s\" has no masks", optim->row->name);
+    }
+    LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_mask"));
+    if (optim->row->set_mask != NULL) return optim->row->set_mask(optim, tensor, mask);
+    of = &optim->tensors[tensor];
+    masked = lnt_freeze_masked(optim) + of->base;
+    for (uint64_t i = 0; i < of->count; i++)
+        masked[i] = mask != NULL && mask[i] == 0;
+    if (!optim->frozen) return LNT_OK;
+    retire_masked(optim, tensor);
+    LNT_TRY(lnt_freeze_note_dead(optim, tensor));
+    lnt_late_recount(optim);
+    return lnt_late_apply(optim);
+}
