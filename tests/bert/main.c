@@ -8,12 +8,13 @@
 typedef struct run {
     bert_options_t options;
     bert_tokens_t tokens;
+    bert_optimizer_t optimizer;
 } run_t;
 
 static int rank_main(void *arg, const lnt_bootstrap_t *bootstrap)
 {
     const run_t *run = arg;
-    bert_trainer_t trainer = {.options = &run->options, .tokens = &run->tokens};
+    bert_trainer_t trainer = {.options = &run->options, .tokens = &run->tokens, .optimizer = &run->optimizer};
     bool good = bert_trainer_begin(&trainer, bootstrap) && bert_trainer_run(&trainer);
 
     if (!good && (trainer.comm != NULL)) {
@@ -27,9 +28,8 @@ static bool prepare(char **argv, run_t *run)
 {
     const bert_config_t *config = bert_preset(run->options.preset);
     int tokens = run->options.batch * config->seq, targets = run->options.batch * config->targets;
-    bert_optimizer_t optimizer;
 
-    return bert_optimizer_find(&run->options, &optimizer) &&
+    return bert_optimizer_find(&run->options, &run->optimizer) &&
            gemm_prepare(argv, tokens, config->hidden, config->ff, config->vocab, targets) &&
            bert_tokens_open(run->options.text, run->options.cache, config->vocab, &run->tokens);
 }

@@ -170,3 +170,8 @@ const real_t *bert_model_grad(const bert_model_t *model, int tensor)
 {
     return bert_grad(model, tensor);
 }
+
+real_t *bert_model_grads(bert_model_t *model)
+{
+    return model->grad;
+}

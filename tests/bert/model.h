@@ -75,5 +75,6 @@ const int *bert_model_hits(const bert_model_t *model);
 /* Gradient of the mean loss of the last forward. `ready` may be NULL. */
 bool bert_model_backward(bert_model_t *model, const bert_batch_t *batch, bert_ready_fn_t ready, void *arg);
 const real_t *bert_model_grad(const bert_model_t *model, int tensor);
+real_t *bert_model_grads(bert_model_t *model); /* of all tensors, one after the other */
 
 #endif

@@ -1,19 +1,37 @@
-/* Optimizers of the library pass through by name; the table holds what needs more than a name. */
+/* Optimizers of the library pass through by name; the table holds what training this model with them takes: options,
+ * learning rate, number of steps. An optimizer without a row trains as Adam does. */
 #include "optimizers.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "say.h"
 
-static const struct {
-    const char *name, *algorithm, *options, *help;
-} presets[] = {
-    {"adam", "adamw", "", "Adam with decoupled weight decay: the baseline of the gates"},
-    {"frozen_adam", "onebit_adam", "compression=off", "1-bit Adam's frozen variance, exchange in f32: its twin"},
+typedef struct preset {
+    const char *name, *algorithm; /* of --optim; of the library */
+    const char *options;          /* 40% stands for that share of the steps */
+    double lr;
+    int steps;
+    const char *help;
+} preset_t;
+
+static const preset_t other = {.options = "", .lr = 4e-3, .steps = 700};
+
+static const preset_t presets[] = {
+    {"adam", "adamw", "", 4e-3, 700, "Adam with decoupled weight decay: the baseline of the gates"},
+    {"adam_l2", "adam", "", 4e-3, 700, "Adam with the decay in the gradient"},
+    {"onebit_adam", "onebit_adam", "", 4e-3, 700, "1-bit Adam"},
+    {"frozen_adam", "onebit_adam", "compression=off", 4e-3, 700, "1-bit Adam's twin: variance frozen, exchange in f32"},
 };
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
+
+/* The option that ends the updates of the variance, under the names it has. */
+static const char *const freeze_names[] = {"freeze_step", "var_freeze_step"};
+
+enum { N_FREEZE_NAMES = sizeof(freeze_names) / sizeof(freeze_names[0]) };
 
 static bool library_has(const char *algorithm)
 {
@@ -37,43 +55,100 @@ static bool has_option(const char *algorithm, const char *name)
     return false;
 }
 
-static bool append(bert_optimizer_t *optimizer, const char *key, const char *value)
+static int share_of(double percent, int steps)
 {
-    size_t used = strlen(optimizer->options);
-    size_t left = OPTIM_OPTIONS_MAX - used;
-    int length = snprintf(optimizer->options + used, left, "%s%s%s", (used > 0) ? "," : "", key, value);
+    int share = (int)(percent * steps / 100);
 
-    return ((length >= 0) && ((size_t)length < left)) || bert_fail("optimizer options are too long");
+    return share + (share * 100.0 < percent * steps);
 }
 
-/* The freeze comes after a quarter of the steps unless a step is given. */
-static bool append_all(const bert_options_t *options, const char *preset, bert_optimizer_t *optimizer)
+/* A number followed by % becomes that share of the steps; everything else stays. Returns what follows the number or
+ * character taken. */
+static const char *expand_next(const char *text, int steps, char *out, size_t room)
 {
-    int step = (options->freeze_step > 0) ? options->freeze_step : (options->steps + 3) / 4;
-    char freeze[24];
+    char *end = NULL;
+    double number = isdigit((unsigned char)*text) ? strtod(text, &end) : 0;
+
+    if ((end != NULL) && (*end == '%')) {
+        snprintf(out, room, "%d", share_of(number, steps));
+        return end + 1;
+    }
+    snprintf(out, room, "%.*s", (end != NULL) ? (int)(end - text) : 1, text);
+    return (end != NULL) ? end : text + 1;
+}
+
+/* Appends "key" and the value behind a comma. */
+static bool append(bert_optimizer_t *optimizer, const char *key, const char *value, int steps)
+{
+    char *out = optimizer->options;
+    size_t used = strlen(out);
+
+    used += (size_t)snprintf(out + used, OPTIM_OPTIONS_MAX - used, "%s%s", (used > 0) ? "," : "", key);
+    while ((*value != '\0') && (used < OPTIM_OPTIONS_MAX)) {
+        value = expand_next(value, steps, out + used, OPTIM_OPTIONS_MAX - used);
+        used += strlen(out + used);
+        if (used == OPTIM_OPTIONS_MAX - 1) {
+            return bert_fail("optimizer options are too long");
+        }
+    }
+    return true;
+}
+
+static bool append_freeze(const bert_options_t *options, bert_optimizer_t *optimizer)
+{
+    char key[32], freeze[24];
+    int step = (options->freeze_step > 0) ? options->freeze_step : share_of(options->freeze_percent, options->steps);
 
     snprintf(freeze, sizeof(freeze), "%d", step);
-    return ((preset[0] == '\0') || append(optimizer, "", preset)) &&
-           (!has_option(optimizer->algorithm, "freeze_step") || append(optimizer, "freeze_step=", freeze)) &&
-           ((options->warmup_codec == NULL) || append(optimizer, "warmup_codec=", options->warmup_codec)) &&
-           ((options->opt_options == NULL) || append(optimizer, "", options->opt_options));
+    for (size_t i = 0; i < N_FREEZE_NAMES; i++) {
+        snprintf(key, sizeof(key), "%s=", freeze_names[i]);
+        if (has_option(optimizer->algorithm, freeze_names[i]) &&
+            !append(optimizer, key, freeze, options->steps)) {
+            return false;
+        }
+    }
+    return true;
 }
 
-bool bert_optimizer_find(const bert_options_t *options, bert_optimizer_t *optimizer)
+static bool append_all(const bert_options_t *options, const char *preset, bert_optimizer_t *optimizer)
 {
-    const char *preset = "";
+    int steps = options->steps;
+
+    return ((preset[0] == '\0') || append(optimizer, "", preset, steps)) && append_freeze(options, optimizer) &&
+           ((options->warmup_codec == NULL) || append(optimizer, "warmup_codec=", options->warmup_codec, steps)) &&
+           ((options->opt_options == NULL) || append(optimizer, "", options->opt_options, steps));
+}
+
+static const preset_t *find_preset(const char *name)
+{
+    for (size_t i = 0; i < N_PRESETS; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            return &presets[i];
+        }
+    }
+    return &other;
+}
+
+bool bert_optimizer_find(bert_options_t *options, bert_optimizer_t *optimizer)
+{
+    const preset_t *preset = find_preset(options->optim);
 
     *optimizer = (bert_optimizer_t){.name = options->optim, .algorithm = options->optim};
-    for (size_t i = 0; i < N_PRESETS; i++) {
-        if (strcmp(presets[i].name, options->optim) == 0) {
-            optimizer->algorithm = presets[i].algorithm;
-            preset = presets[i].options;
-        }
+    if (preset->algorithm != NULL) {
+        optimizer->algorithm = preset->algorithm;
     }
     if (!library_has(optimizer->algorithm)) {
         return bert_fail("--optim %s: no such optimizer; --list shows them", options->optim);
     }
-    return append_all(options, preset, optimizer);
+    options->lr = (options->lr > 0) ? options->lr : preset->lr;
+    options->steps = (options->steps > 0) ? options->steps : preset->steps;
+    return append_all(options, preset->options, optimizer);
+}
+
+static void print_preset(const preset_t *preset)
+{
+    printf("%-16s lr %g, %d steps: %s\n%16s %s %s\n", preset->name, preset->lr, preset->steps, preset->help, "",
+           preset->algorithm, preset->options);
 }
 
 void bert_optimizers_print(void)
@@ -81,9 +156,9 @@ void bert_optimizers_print(void)
     lnt_optim_option_t option;
 
     for (size_t i = 0; i < N_PRESETS; i++) {
-        printf("%s (%s%s%s): %s\n", presets[i].name, presets[i].algorithm, (presets[i].options[0] == '\0') ? "" : " ",
-               presets[i].options, presets[i].help);
+        print_preset(&presets[i]);
     }
+    printf("\nThe library's, by their own names:\n");
     for (const char *const *name = lnt_optim_list(); *name != NULL; name++) {
         printf("%s\n", *name);
         for (size_t i = 0; lnt_optim_option_get(*name, i, &option) == LNT_OK; i++) {

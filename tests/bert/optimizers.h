@@ -14,8 +14,9 @@ typedef struct bert_optimizer {
     char options[OPTIM_OPTIONS_MAX];
 } bert_optimizer_t;
 
-/* False after a message: no such optimizer. */
-bool bert_optimizer_find(const bert_options_t *options, bert_optimizer_t *optimizer);
+/* Also puts the optimizer's learning rate and number of steps where the options leave the choice to it. False after a
+ * message: no such optimizer. */
+bool bert_optimizer_find(bert_options_t *options, bert_optimizer_t *optimizer);
 void bert_optimizers_print(void);
 
 #endif

@@ -11,12 +11,13 @@ typedef struct bert_options {
     int ranks, nodes;
     const char *optim, *warmup_codec, *opt_options;
     int steps, seed, batch, freeze_step;
-    double lr, weight_decay;
+    double freeze_percent, lr, weight_decay;
     const char *json, *save, *resume;
     int stop_after, eval_every, eval_windows;
     double emulate_gbps;
     const char *text, *cache;
-    const char *tensor_scale;
+    const char *tensor_scale, *grad_codec;
+    bool one_tensor;
     int bucket_kib, timeout_s;
     bool check_rows, check_params, quiet, help, list;
 } bert_options_t;

@@ -141,7 +141,7 @@ static void write_final(const bert_report_t *report, const bert_final_record_t *
     put_bytes(file, "wire_bytes_all", record->wire_bytes_all);
     put_bytes(file, "wire_bytes_inter_all", record->wire_bytes_inter_all);
     put_times(file, record->step_ms, record->compute_ms, record->exposed_comm_ms);
-    fprintf(file, ", \"skipped\": %d", record->skipped);
+    fprintf(file, ", \"skipped\": %d, \"last_phase\": \"%s\"", record->skipped, record->last_phase);
     if (record->rows_checked) {
         put_flag(file, "unused_rows_equal", record->rows_equal);
     }

@@ -39,6 +39,7 @@ typedef struct bert_final_record {
     uint64_t wire_bytes_all, wire_bytes_inter_all; /* sent by all ranks */
     double step_ms, compute_ms, exposed_comm_ms;   /* means */
     int skipped;
+    const char *last_phase; /* of the last step */
     bool rows_checked, rows_equal;
 } bert_final_record_t;
 

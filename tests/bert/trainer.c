@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "counter_rng.h"
 #include "say.h"
 #include "schedule.h"
 #include "team.h"
@@ -26,26 +25,6 @@ static bool set_lr(bert_trainer_t *t, double lr)
     return true;
 }
 
-/* The units of tensor j's gradient: 1, 0.1, 0.01 in turn. */
-static void change_units(int tensor, real_t *grad, size_t count)
-{
-    static const real_t factors[] = {1, (real_t)0.1, (real_t)0.01};
-
-    for (size_t i = 0; i < count; i++) {
-        grad[i] *= factors[tensor % 3];
-    }
-}
-
-static bool tensor_ready(void *arg, int tensor, real_t *grad, size_t count)
-{
-    bert_trainer_t *t = arg;
-
-    if (t->options->tensor_scale != NULL) {
-        change_units(tensor, grad, count);
-    }
-    return lnt_optim_tensor_ready(t->optim, (uint32_t)tensor, grad, NULL) == LNT_OK;
-}
-
 static double mean_loss(const bert_trainer_t *t)
 {
     double sum = 0;
@@ -54,16 +33,6 @@ static double mean_loss(const bert_trainer_t *t)
         sum += (double)bert_model_losses(t->model)[i];
     }
     return sum / t->batch->targets;
-}
-
-/* Forward and backward; gradients go out while backward runs. */
-static bool compute(bert_trainer_t *t)
-{
-    uint64_t key = rng_key((uint64_t)t->options->seed, RNG_TRAIN, (uint64_t)t->step, t->rank);
-
-    bert_batch_fill(t->batch, &t->tokens->train, t->config.vocab, key);
-    bert_model_forward(t->model, t->batch);
-    return bert_model_backward(t->model, t->batch, tensor_ready, t);
 }
 
 /* Training goes on after skips and refused freezes. */
@@ -113,7 +82,7 @@ static bool train_step(bert_trainer_t *t, bert_step_record_t *record)
     record->step = t->step + 1;
     record->lr = t->options->lr * bert_schedule(t->step, t->options->steps);
     if ((lnt_optim_get_info(t->optim, &info) != LNT_OK) || !set_lr(t, record->lr) ||
-        (lnt_optim_begin(t->optim) != LNT_OK) || !compute(t)) {
+        (lnt_optim_begin(t->optim) != LNT_OK) || !bert_trainer_compute(t)) {
         return bert_lnt_fail("a step");
     }
     record->phase = lnt_phase_name(info.phase);
@@ -136,6 +105,7 @@ static void add_to_total(bert_trainer_t *t, const bert_step_record_t *record)
     total->compute_ms += record->compute_ms;
     total->exposed_comm_ms += record->exposed_comm_ms;
     total->skipped += record->skipped;
+    total->last_phase = record->phase;
 }
 
 static bool after_step(bert_trainer_t *t, bert_step_record_t *record)
@@ -188,6 +158,7 @@ bool bert_trainer_run(bert_trainer_t *t)
         return false;
     }
     t->total.params_identical = true;
+    t->total.last_phase = "none";
     while (t->step < t->last_step) {
         bert_step_record_t record = {0};
 

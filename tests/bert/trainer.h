@@ -14,7 +14,7 @@ typedef struct bert_trainer {
     const bert_options_t *options;
     const bert_tokens_t *tokens;
     bert_config_t config;
-    bert_optimizer_t optimizer;
+    const bert_optimizer_t *optimizer;
     uint32_t rank, n_ranks;
 
     lnt_context_t *context;
@@ -27,6 +27,8 @@ typedef struct bert_trainer {
     bert_batch_t *batch, *eval_batch;
     float *minus_log;   /* unigram losses */
     real_t *first_rows; /* start values of the position and type tables; NULL: not checked */
+    lnt_codec_t *grad_codec; /* of --grad-codec; NULL: gradients go to the optimizer as they are */
+    lnt_residual_t *grad_residual;
 
     int step, last_step;      /* done so far; to do */
     lnt_comm_stats_t counted; /* what has been reported, or was no training */
@@ -48,6 +50,11 @@ bool bert_trainer_evaluate(bert_trainer_t *trainer, bert_score_t *score);
 /* Gathers hashes and byte counts into total; clears params_identical if a rank differs. */
 bool bert_trainer_compare(bert_trainer_t *trainer);
 void bert_trainer_check_rows(bert_trainer_t *trainer);
+
+/* trainer_gradients.c */
+/* Forward and backward of one batch; gradients go to the optimizer. */
+bool bert_trainer_compute(bert_trainer_t *trainer);
+bool bert_trainer_create_grad_codec(bert_trainer_t *trainer);
 
 /* trainer.c */
 bool bert_trainer_run(bert_trainer_t *trainer);

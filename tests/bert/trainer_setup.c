@@ -42,21 +42,30 @@ static bool create_model(bert_trainer_t *t)
     return true;
 }
 
+static bool register_tensor(bert_trainer_t *t, const char *name, int first, size_t count, uint32_t group)
+{
+    lnt_tensor_params_t params = {.struct_size = sizeof(params),
+                                  .name = name,
+                                  .count = count,
+                                  .grad_dtype = LNT_F32,
+                                  .param_dtype = LNT_F32,
+                                  .param = bert_model_param(t->model, first),
+                                  .memtype = LNT_HOST,
+                                  .group = group};
+    uint32_t number;
+
+    return (lnt_plan_add_tensor(t->plan, &params, &number) == LNT_OK) && (number == (uint32_t)first);
+}
+
 static bool register_tensors(bert_trainer_t *t)
 {
+    if (t->options->one_tensor) {
+        return register_tensor(t, "model", 0, bert_model_n_params(t->model), GROUP_DECAY);
+    }
     for (int i = 0; i < bert_model_n_tensors(t->model); i++) {
         const bert_tensor_t *tensor = bert_model_tensor(t->model, i);
-        lnt_tensor_params_t params = {.struct_size = sizeof(params),
-                                      .name = tensor->name,
-                                      .count = tensor->count,
-                                      .grad_dtype = LNT_F32,
-                                      .param_dtype = LNT_F32,
-                                      .param = bert_model_param(t->model, i),
-                                      .memtype = LNT_HOST,
-                                      .group = tensor->decay ? GROUP_DECAY : GROUP_PLAIN};
-        uint32_t number;
 
-        if ((lnt_plan_add_tensor(t->plan, &params, &number) != LNT_OK) || (number != (uint32_t)i)) {
+        if (!register_tensor(t, tensor->name, i, tensor->count, tensor->decay ? GROUP_DECAY : GROUP_PLAIN)) {
             return false;
         }
     }
@@ -67,8 +76,8 @@ static bool create_optimizer(bert_trainer_t *t)
 {
     lnt_group_t groups[N_GROUPS] = {{.struct_size = sizeof(lnt_group_t)}, {.struct_size = sizeof(lnt_group_t)}};
     lnt_optim_params_t params = {.struct_size = sizeof(params),
-                                 .algorithm = t->optimizer.algorithm,
-                                 .options = t->optimizer.options,
+                                 .algorithm = t->optimizer->algorithm,
+                                 .options = t->optimizer->options,
                                  .groups = groups,
                                  .n_groups = N_GROUPS};
 
@@ -114,7 +123,7 @@ bool bert_trainer_begin(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
     if ((options->stop_after > 0) && (options->stop_after < options->steps)) {
         t->last_step = options->stop_after;
     }
-    if (!bert_optimizer_find(options, &t->optimizer) || !create_model(t)) {
+    if (!create_model(t)) {
         return false;
     }
     if (t->n_ranks > BERT_RANKS_MAX) {
@@ -123,7 +132,7 @@ bool bert_trainer_begin(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
     if (!create_comm(t, bootstrap)) {
         return bert_lnt_fail("connecting");
     }
-    if (!create_plan(t)) {
+    if (!create_plan(t) || !bert_trainer_create_grad_codec(t)) {
         return bert_lnt_fail("planning the exchange");
     }
     if (options->check_rows && !remember_rows(t)) {
@@ -132,7 +141,7 @@ bool bert_trainer_begin(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
     if ((options->resume != NULL) && !bert_trainer_resume(t, options->resume)) {
         return false;
     }
-    return (t->rank != 0) || bert_report_open(&t->report, options, t->optimizer.name, t->step, t->last_step);
+    return (t->rank != 0) || bert_report_open(&t->report, options, t->optimizer->name, t->step, t->last_step);
 }
 
 bool bert_trainer_end(bert_trainer_t *t)
@@ -141,8 +150,10 @@ bool bert_trainer_end(bert_trainer_t *t)
 
     good = (lnt_optim_destroy(t->optim) == LNT_OK) && good;
     good = (lnt_plan_destroy(t->plan) == LNT_OK) && good;
+    lnt_residual_destroy(t->grad_residual);
     good = (lnt_comm_destroy(t->comm) == LNT_OK) && good;
     good = (lnt_context_destroy(t->context) == LNT_OK) && good;
+    lnt_codec_destroy(t->grad_codec);
     bert_model_destroy(t->model);
     bert_batch_destroy(t->batch);
     bert_batch_destroy(t->eval_batch);
