@@ -102,8 +102,7 @@ static bool append_freeze(const bert_options_t *options, bert_optimizer_t *optim
     snprintf(freeze, sizeof(freeze), "%d", step);
     for (size_t i = 0; i < N_FREEZE_NAMES; i++) {
         snprintf(key, sizeof(key), "%s=", freeze_names[i]);
-        if (has_option(optimizer->algorithm, freeze_names[i]) &&
-            !append(optimizer, key, freeze, options->steps)) {
+        if (has_option(optimizer->algorithm, freeze_names[i]) && !append(optimizer, key, freeze, options->steps)) {
             return false;
         }
     }

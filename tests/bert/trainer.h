@@ -25,8 +25,8 @@ typedef struct bert_trainer {
 
     bert_model_t *model;
     bert_batch_t *batch, *eval_batch;
-    float *minus_log;   /* unigram losses */
-    real_t *first_rows; /* start values of the position and type tables; NULL: not checked */
+    float *minus_log;        /* unigram losses */
+    real_t *first_rows;      /* start values of the position and type tables; NULL: not checked */
     lnt_codec_t *grad_codec; /* of --grad-codec; NULL: gradients go to the optimizer as they are */
     lnt_residual_t *grad_residual;
 
