@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-const lnt_freezing_t lnt_compat_freezing = {.denominator = LNT_ADAM_V,
-                                            .dead = LNT_COMPAT_MASKED,
-                                            .masked = LNT_COMPAT_MASKED,
-                                            .warm = LNT_COMPAT_WARM,
-                                            .sign = LNT_COMPAT_SIGN,
-                                            .lane = LNT_COMPAT_LANE};
 /* In the order of lnt_unit_t; the first is no choice of users. */
 const char *const lnt_unit_words[] = {"none", "tensor", "group", "model", NULL};
 

@@ -23,7 +23,6 @@ enum { LNT_COMPAT_MASKED = LNT_ADAM_ARRAYS, LNT_COMPAT_ARRAYS };
     [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},                                                \
     [LNT_COMPAT_MASKED] = {.name = "masked", .elem_bytes = 1} /* 1: the decoded value is dropped */
 
-extern const lnt_freezing_t lnt_compat_freezing;
 extern const char *const lnt_unit_words[];
 
 // clang-format off

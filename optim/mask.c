@@ -24,12 +24,15 @@ lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8
     uint8_t *masked;
 
     LNT_CHECK_ARG(optim != NULL && tensor < optim->n_tensors);
+    if (optim->row->set_mask != NULL) {
+        LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_mask"));
+        return optim->row->set_mask(optim, tensor, mask);
+    }
     if (optim->row->freezing == NULL) {
         return lnt_error(LNT_ERR_UNSUPPORTED, "leave masks to algorithms with a compressed phase",
                          "algorithm \"%s\" has no masks", optim->row->name);
     }
     LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_set_mask"));
-    if (optim->row->set_mask != NULL) return optim->row->set_mask(optim, tensor, mask);
     of = &optim->tensors[tensor];
     masked = lnt_freeze_masked(optim) + of->base;
     for (uint64_t i = 0; i < of->count; i++)

@@ -103,7 +103,8 @@ struct lnt_optim_row {
     const lnt_cfg_row_t *options;
     const lnt_phase_row_t *phases;    /* the first that may be entered is the phase; the last always may */
     bool l2_decay;                    /* decay enters the gradient; else it is decoupled */
-    const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze */
+    const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze, or */
+    bool freezes_itself;              /* one that is its own business */
     const lnt_state_array_t *arrays;  /* at most LNT_ARRAYS_MAX, then one without a name */
     const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);

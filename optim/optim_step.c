@@ -175,19 +175,20 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
 {
     LNT_CHECK_ARG(optim != NULL && info_p != NULL);
     LNT_CHECK_STRUCT(info_p);
-    *info_p =
-        (lnt_optim_info_t){.struct_size = sizeof(*info_p),
-                           .phase = lnt_optim_current_phase(optim)->phase,
-                           .step = optim->step,
-                           .skipped = optim->skipped,
-                           .grad_norm = optim->grad_norm,
-                           .clip_factor = optim->clip_factor,
-                           .dead_share = optim->dead_share,
-                           .dropped_norm = optim->dropped_norm,
-                           .lane_elems = optim->frozen ? optim->lane_elems : 0,
-                           .memory_bytes = memory_bytes(optim),
-                           .late_blocks = optim->n_latched,
-                           .late_touched = optim->frozen ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0] : 0};
+    *info_p = (lnt_optim_info_t){.struct_size = sizeof(*info_p),
+                                 .phase = lnt_optim_current_phase(optim)->phase,
+                                 .step = optim->step,
+                                 .skipped = optim->skipped,
+                                 .grad_norm = optim->grad_norm,
+                                 .clip_factor = optim->clip_factor,
+                                 .dead_share = optim->dead_share,
+                                 .dropped_norm = optim->dropped_norm,
+                                 .lane_elems = optim->frozen ? optim->lane_elems : 0,
+                                 .memory_bytes = memory_bytes(optim),
+                                 .late_blocks = optim->n_latched,
+                                 .late_touched = optim->frozen && optim->row->freezing != NULL
+                                                     ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0]
+                                                     : 0};
     return LNT_OK;
 }
 

@@ -229,7 +229,7 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
                          "use the options of the run that saved the state (codecs, blocks, scale rule, groups)",
                          "the exchange programs differ from those of the saved state");
     }
-    if (blob->header.frozen && optim->row->freezing == NULL)
+    if (blob->header.frozen && optim->row->freezing == NULL && !optim->row->freezes_itself)
         return corrupt("frozen state of an algorithm without a freeze");
     LNT_TRY(check_groups(optim, blob));
     LNT_TRY(check_values(optim, blob));
