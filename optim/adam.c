@@ -2,25 +2,19 @@
  * Adam from the first step they never leave the plateau (docs/optimizers.md).
  */
 #include <math.h>
-#include <stddef.h>
 
-#include "optim_impl.h"
+#include "plain_options.h"
 #include "update.h"
 
 enum { LARGEST_V = LNT_ADAM_ARRAYS, AMSGRAD_ARRAYS };
 
-static const char *const feedback_words[] = {"full", "worker", "none", NULL};
-
 static const lnt_cfg_row_t adam_options[] = {
-    {"codec", "f32", "what the mean gradient travels in: f32, bf16, f16, bf16_sr, f16_sr, int8, int4 or int4_hadamard",
-     offsetof(lnt_optim_options_t, codec), LNT_CFG_ENUM, lnt_exchange_codec_words, 0, 0},
-    {"block", "0", "elements per scale and per partial sum of norms, a multiple of 64; 0: the codec's default",
-     offsetof(lnt_optim_options_t, block), LNT_CFG_U32, NULL, 0, LNT_SPAN_MAX},
+    LNT_OPTION_CODEC,
+    LNT_OPTION_CODEC_BLOCK,
     LNT_OPTION_CLIP,
     LNT_OPTION_CLIP_MODE,
     LNT_SCALING_OPTIONS,
-    {"error_feedback", "full", "for experiments: full, worker (drop the server's error), none",
-     offsetof(lnt_optim_options_t, error_feedback), LNT_CFG_ENUM, feedback_words, 0, 0},
+    LNT_OPTION_ERROR_FEEDBACK,
     {"amsgrad", "off", "on: the step divides by the root of the largest v so far (before bias correction)",
      offsetof(lnt_optim_options_t, amsgrad), LNT_CFG_ENUM, lnt_amsgrad_words, 0, 0},
     {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}};
@@ -54,7 +48,7 @@ static void consume_amsgrad(void *arg, const lnt_span_t *span, const float *valu
     lnt_plan_publish(optim->plan, span->tensor, span->offset, span->count);
 }
 
-static lnt_status_t check(const lnt_optim_options_t *options)
+lnt_status_t lnt_adam_check(const lnt_optim_options_t *options)
 {
     static const char sign1[] = "sign1";
 
@@ -66,9 +60,7 @@ static lnt_status_t check(const lnt_optim_options_t *options)
     return LNT_OK;
 }
 
-typedef void (*consume_fn_t)(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
-
-static lnt_status_t add_program(lnt_optim_t *optim, consume_fn_t consume)
+lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage)
 {
     lnt_program_params_t params = {.struct_size = sizeof(params), .name = "gradient", .feeds_v = true};
     lnt_codec_t codec;
@@ -77,8 +69,9 @@ static lnt_status_t add_program(lnt_optim_t *optim, consume_fn_t consume)
     params.codec = (lnt_codec_params_t){.struct_size = sizeof(params.codec),
                                         .name = lnt_exchange_codec_words[optim->options.codec],
                                         .block = optim->options.block};
-    params.stage =
-        (lnt_stage_t){.struct_size = sizeof(params.stage), .arg = optim, .survey = lnt_clip_survey, .consume = consume};
+    params.stage = stage;
+    params.stage.struct_size = sizeof(params.stage);
+    params.stage.arg = optim;
     LNT_TRY(lnt_codec_init(&codec, params.codec.name, params.codec.block, params.codec.scale_rule));
     optim->norm_block = optim->read_block = codec.cfg.block;
     lnt_clip_program(optim, &params);
@@ -87,12 +80,12 @@ static lnt_status_t add_program(lnt_optim_t *optim, consume_fn_t consume)
 
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
-    return add_program(optim, lnt_adam_consume);
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = lnt_clip_survey, .consume = lnt_adam_consume});
 }
 
 static lnt_status_t add_programs_amsgrad(lnt_optim_t *optim)
 {
-    return add_program(optim, consume_amsgrad);
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = lnt_clip_survey, .consume = consume_amsgrad});
 }
 
 static bool always(const lnt_phase_stats_t *stats)
@@ -101,7 +94,7 @@ static bool always(const lnt_phase_stats_t *stats)
     return true;
 }
 
-static const lnt_phase_row_t phases[] = {{LNT_PHASE_PLAIN, always, 1}};
+const lnt_phase_row_t lnt_adam_phases[] = {{LNT_PHASE_PLAIN, always, 1}};
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
@@ -119,18 +112,18 @@ static const lnt_state_array_t amsgrad_arrays[] = {
 static const lnt_optim_row_t adam_amsgrad_row = {.name = "adam/amsgrad",
                                                  .doc = "AMSGrad with L2 decay",
                                                  .options = adam_options,
-                                                 .phases = phases,
+                                                 .phases = lnt_adam_phases,
                                                  .arrays = amsgrad_arrays,
                                                  .l2_decay = true,
-                                                 .check = check,
+                                                 .check = lnt_adam_check,
                                                  .add_programs = add_programs_amsgrad};
 
 static const lnt_optim_row_t adamw_amsgrad_row = {.name = "adamw/amsgrad",
                                                   .doc = "AMSGrad with decoupled decay",
                                                   .options = adam_options,
-                                                  .phases = phases,
+                                                  .phases = lnt_adam_phases,
                                                   .arrays = amsgrad_arrays,
-                                                  .check = check,
+                                                  .check = lnt_adam_check,
                                                   .add_programs = add_programs_amsgrad};
 
 static const lnt_optim_variant_t adam_variants[] = {{"amsgrad", "on", &adam_amsgrad_row}, {NULL, NULL, NULL}};
@@ -139,18 +132,18 @@ static const lnt_optim_variant_t adamw_variants[] = {{"amsgrad", "on", &adamw_am
 const lnt_optim_row_t lnt_adam_row = {.name = "adam",
                                       .doc = "Adam with exact bias correction; decay enters the gradient (L2)",
                                       .options = adam_options,
-                                      .phases = phases,
+                                      .phases = lnt_adam_phases,
                                       .arrays = arrays,
                                       .l2_decay = true,
-                                      .check = check,
+                                      .check = lnt_adam_check,
                                       .add_programs = add_programs,
                                       .variants = adam_variants};
 
 const lnt_optim_row_t lnt_adamw_row = {.name = "adamw",
                                        .doc = "Adam with exact bias correction and decoupled decay",
                                        .options = adam_options,
-                                       .phases = phases,
+                                       .phases = lnt_adam_phases,
                                        .arrays = arrays,
-                                       .check = check,
+                                       .check = lnt_adam_check,
                                        .add_programs = add_programs,
                                        .variants = adamw_variants};

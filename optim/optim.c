@@ -86,8 +86,12 @@ static lnt_status_t list_tensors(lnt_optim_t *optim)
             return lnt_error(LNT_ERR_INVALID_ARG, "pass one lnt_group_t per group in lnt_optim_params_t.groups",
                              "tensor \"%s\" is in group %u, there are %u", params.name, params.group, optim->n_groups);
         }
-        optim->tensors[t] = (lnt_optim_tensor_t){
-            .base = optim->room, .count = params.count, .group = params.group, .x = lnt_plan_master(optim->plan, t)};
+        optim->tensors[t] = (lnt_optim_tensor_t){.base = optim->room,
+                                                 .count = params.count,
+                                                 .rows = params.rows,
+                                                 .cols = params.cols,
+                                                 .group = params.group,
+                                                 .x = lnt_plan_master(optim->plan, t)};
         optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     }
     return LNT_OK;
@@ -132,6 +136,20 @@ static lnt_status_t allocate_values(lnt_optim_t *optim)
     return LNT_OK;
 }
 
+static lnt_status_t allocate_work(lnt_optim_t *optim)
+{
+    optim->n_scratch = optim->row->n_scratch;
+    if (optim->n_scratch == 0 && optim->options.clip != 0) optim->n_scratch = 1;
+    if (optim->n_scratch != 0) {
+        optim->scratch = lnt_plan_alloc(optim->n_scratch * LNT_SPAN_MAX * sizeof(float), "scratch for norms");
+        if (optim->scratch == NULL) return LNT_ERR_NO_MEMORY;
+    }
+    if (optim->row->work_count == NULL) return LNT_OK;
+    optim->n_work = optim->row->work_count(optim);
+    optim->work = lnt_plan_alloc(optim->n_work * sizeof(double), "numbers of a running step");
+    return optim->work != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+}
+
 static lnt_status_t allocate_state(lnt_optim_t *optim)
 {
     for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
@@ -140,9 +158,7 @@ static lnt_status_t allocate_state(lnt_optim_t *optim)
         if (optim->arrays[i] == NULL) return LNT_ERR_NO_MEMORY;
     }
     LNT_TRY(allocate_values(optim));
-    if (optim->options.clip == 0) return LNT_OK;
-    optim->scratch = lnt_plan_alloc(LNT_SPAN_MAX * sizeof(float), "scratch for norms");
-    return optim->scratch != NULL ? LNT_OK : LNT_ERR_NO_MEMORY;
+    return allocate_work(optim);
 }
 
 static void free_optim(lnt_optim_t *optim)
@@ -155,6 +171,7 @@ static void free_optim(lnt_optim_t *optim)
     for (uint32_t i = 0; i < LNT_VALUES_MAX; i++)
         lnt_plan_free(optim->values[i]);
     lnt_plan_free(optim->scratch);
+    lnt_plan_free(optim->work);
     lnt_plan_free(optim->votes);
     lnt_plan_free(optim->error_bytes);
     lnt_plan_free(optim);

@@ -45,6 +45,9 @@ typedef struct lnt_optim_options {
     int compat;            /* these two choose a row: lnt_optim_variant_t */
     int amsgrad;
     int unit; /* lnt_unit_t, of compat rows */
+    double max_coeff, min_coeff; /* of a trust ratio; max_coeff 0: no limit */
+    double clamp_value;          /* largest norm of parameters in a trust ratio; 0: no limit */
+    bool bias_correction, always_adapt, trust_clip, grad_averaging, debias;
 } lnt_optim_options_t;
 
 extern const char *const lnt_exchange_codec_words[];
@@ -109,6 +112,10 @@ struct lnt_optim_row {
     const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
+    /* Changes the constants of the groups that lnt_optim_begin has prepared, and nothing else. NULL: nothing. */
+    void (*begin)(lnt_optim_t *optim);
+    uint64_t (*work_count)(const lnt_optim_t *optim); /* numbers in optim->work; NULL: none */
+    uint32_t n_scratch;                               /* pieces of scratch that a survey needs, without clipping too */
     /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED; must not need the communicator.
      * NULL: nothing. */
     lnt_status_t (*committed)(lnt_optim_t *optim);
@@ -136,6 +143,7 @@ lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, 
 
 typedef struct lnt_optim_tensor {
     uint64_t base, count; /* first element in the moments */
+    uint64_t rows, cols;  /* shape; 0: a vector */
     uint32_t group;
     float *x;             /* master */
     bool any_dead;        /* coordinates, since the freeze */
@@ -170,7 +178,10 @@ struct lnt_optim {
     void *arrays[LNT_ARRAYS_MAX];   /* [room] each, in the order of row->arrays */
     double *values[LNT_VALUES_MAX]; /* [n_values] each, lnt_optim_values_row */
     uint64_t n_values[LNT_VALUES_MAX];
-    float *scratch;          /* [LNT_SPAN_MAX] for norms; NULL unless options.clip */
+    float *scratch; /* for norms: [LNT_SPAN_MAX] times n_scratch; NULL if that is 0 */
+    uint32_t n_scratch;
+    double *work; /* [n_work] what a survey leaves for consume and committed: of the running step, no state */
+    uint64_t n_work;
     lnt_state_vote_t *votes; /* [n_ranks] here and next: an import votes even when memory has run out */
     uint64_t *error_bytes;
 
@@ -223,6 +234,13 @@ static inline bool lnt_optim_holds_values(const lnt_optim_t *optim, const lnt_st
 /* Plain Adam on a span: consume of warm-up programs and f32 lanes. */
 void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
 
+/* What algorithms with one program and one phase share: it carries the mean gradient in options.codec, and is the one
+ * to be surveyed. Signs are refused. */
+lnt_status_t lnt_adam_check(const lnt_optim_options_t *options);
+lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage);
+extern const lnt_phase_row_t lnt_adam_phases[];
+
+extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row;
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
 
 #endif

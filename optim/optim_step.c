@@ -78,6 +78,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     if (!optim->in_step) params.hooks = lnt_clip_hooks(optim);
     LNT_TRY(lnt_plan_begin(optim->plan, &params)); /* refuses a step inside a step, whose constants are in use */
     prepare_groups(optim);
+    if (optim->row->begin != NULL) optim->row->begin(optim);
     optim->clipped = false;
     optim->next_norm = 0;
     optim->in_step = true;
@@ -162,7 +163,9 @@ lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads)
 
 static uint64_t memory_bytes(const lnt_optim_t *optim)
 {
-    uint64_t bytes = (optim->scratch != NULL ? LNT_SPAN_MAX * sizeof(float) : 0) + lnt_clip_memory(optim);
+    uint64_t bytes = optim->n_scratch * LNT_SPAN_MAX * sizeof(float) + optim->n_work * sizeof(double);
+
+    bytes += lnt_clip_memory(optim);
 
     for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++)
         bytes += optim->room * array->elem_bytes;

@@ -4,7 +4,8 @@
 
 #include "optim_impl.h"
 
-static const lnt_optim_row_t *const rows[] = {&lnt_adam_row, &lnt_adamw_row, &lnt_onebit_adam_row};
+static const lnt_optim_row_t *const rows[] = {&lnt_adam_row, &lnt_adamw_row, &lnt_lamb_row, &lnt_lambc_row,
+                                              &lnt_onebit_adam_row};
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -95,7 +96,7 @@ const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint3
 const char *const *lnt_optim_list(void)
 {
     /* In the order of `rows`; a test compares the two. */
-    static const char *const names[N_ROWS + 1] = {"adam", "adamw", "onebit_adam", NULL};
+    static const char *const names[N_ROWS + 1] = {"adam", "adamw", "lamb", "lambc", "onebit_adam", NULL};
 
     return names;
 }

@@ -53,6 +53,9 @@ typedef struct lnt_tensor_params {
     void *param; /* count elements, borrowed until the plan is destroyed, flat in an order equal on all ranks */
     lnt_memtype_t memtype;
     uint32_t group; /* hyper-parameter group, from 0 */
+    /* Shape of a matrix, row after row; rows * cols = count. For algorithms that keep statistics of rows and columns
+     * (came); others do not look at it. Both 0: a vector. */
+    uint64_t rows, cols;
 } lnt_tensor_params_t;
 
 /* *tensor_p receives the number of the tensor, counting from 0. */
@@ -98,7 +101,7 @@ typedef struct lnt_plan_info {
     size_t struct_size;
     uint64_t n_elems;
     uint32_t n_tensors, n_buckets, n_programs;
-    uint64_t layout_hash; /* of tensors (names, counts, dtypes, groups) and exchange programs */
+    uint64_t layout_hash; /* of tensors (names, counts, shapes, dtypes, groups) and exchange programs */
     uint64_t plan_hash;   /* of world, nodes, buckets and segments too; carried in every frame */
     uint64_t model_hash;  /* of tensors alone */
 } lnt_plan_info_t;

@@ -128,11 +128,24 @@ lnt_status_t lnt_plan_destroy(lnt_plan_t *plan)
     return LNT_OK;
 }
 
+static lnt_status_t check_shape(const lnt_tensor_params_t *params)
+{
+    size_t count;
+
+    if (params->rows == 0 && params->cols == 0) return LNT_OK;
+    if (lnt_size_mul(params->rows, params->cols, &count) && count == params->count) return LNT_OK;
+    return lnt_error(LNT_ERR_INVALID_ARG, "rows * cols is count, or both are 0",
+                     "tensor \"%s\": %llu rows, %llu columns, %llu elements", params->name,
+                     (unsigned long long)params->rows, (unsigned long long)params->cols,
+                     (unsigned long long)params->count);
+}
+
 static lnt_status_t check_tensor(const lnt_plan_t *plan, const lnt_tensor_params_t *params)
 {
     LNT_CHECK_ARG(params->name != NULL && params->name[0] != '\0');
     LNT_CHECK_ARG(params->param != NULL || params->count == 0);
     LNT_CHECK_ARG(params->count < UINT64_MAX / 8 - plan->n_elems);
+    LNT_TRY(check_shape(params));
     if (params->memtype != LNT_HOST || !lnt_dtype_supported(params->grad_dtype) ||
         !lnt_dtype_supported(params->param_dtype)) {
         return lnt_error(LNT_ERR_UNSUPPORTED, "use host memory, f32, bf16 or f16",

@@ -21,6 +21,7 @@ static uint64_t hash_tensors(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_u64(hash, params->count);
         hash = lnt_hash64_u64(hash, (uint64_t)params->grad_dtype << 32 | (uint64_t)params->param_dtype);
         hash = lnt_hash64_u64(hash, params->group);
+        if (params->rows != 0) hash = lnt_hash64_u64(lnt_hash64_text(hash, "matrix"), params->rows);
     }
     return n > plan->n_tensors ? lnt_hash64_text(hash, "end") : hash;
 }
@@ -34,7 +35,8 @@ static void describe_tensor(const lnt_plan_t *plan, uint64_t item, char *text, s
         return;
     }
     params = &plan->tensors[item].params;
-    (void)snprintf(text, size, "\"%.80s\" %llu %s/%s group %u", params->name, (unsigned long long)params->count,
+    (void)snprintf(text, size, "\"%.64s\" %llu in %llu rows %s/%s group %u", params->name,
+                   (unsigned long long)params->count, (unsigned long long)params->rows,
                    lnt_dtype_name(params->grad_dtype), lnt_dtype_name(params->param_dtype), params->group);
 }
 

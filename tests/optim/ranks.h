@@ -29,6 +29,7 @@ typedef struct model {
     uint32_t n_tensors;
     uint64_t lengths[MAX_TENSORS];
     uint32_t group_of[MAX_TENSORS];
+    uint64_t rows[MAX_TENSORS]; /* of a matrix; 0: a vector */
     const char *algorithm, *options;
     const lnt_group_t *groups;
     uint32_t n_groups;
@@ -195,7 +196,9 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
                                       .param_dtype = model->dtype,
                                       .param =
                                           model->dtype == LNT_F32 ? (void *)(rank->x + at) : (void *)(rank->x16 + at),
-                                      .group = model->group_of[t]};
+                                      .group = model->group_of[t],
+                                      .rows = model->rows[t],
+                                      .cols = model->rows[t] != 0 ? model->lengths[t] / model->rows[t] : 0};
         (void)snprintf(name, sizeof(name), "t%u", t);
         status = lnt_plan_add_tensor(rank->plan, &tensor, &number);
         at += model->lengths[t];

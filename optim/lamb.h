@@ -1,0 +1,42 @@
+/* What LAMB shares with 1-bit LAMB: the pass that takes norms of the update to come, and the update.
+ *
+ * optim->work[t] is the coefficient of tensor t in the running step; LNT_LAMB_COEFF, a row of values, keeps it once the
+ * step has been committed.
+ */
+#ifndef LNT_LAMB_H
+#define LNT_LAMB_H
+
+#include "lamb_math.h"
+#include "optim_impl.h"
+
+/* Option rows that LAMB and 1-bit LAMB have in common; the rest is in their tables. */
+// clang-format off
+#define LNT_OPTION_MIN_COEFF \
+    {"min_coeff", "0.01", "smallest trust ratio", offsetof(lnt_optim_options_t, min_coeff), LNT_CFG_F64, NULL, 0, 1e30}
+#define LNT_OPTION_MAX_COEFF(_default) \
+    {"max_coeff", _default, "largest trust ratio; 0: no limit", offsetof(lnt_optim_options_t, max_coeff), \
+     LNT_CFG_F64, NULL, 0, 1e30}
+#define LNT_OPTION_BIAS_CORRECTION \
+    {"bias_correction", "on", "off: moments as they are, which start near 0", \
+     offsetof(lnt_optim_options_t, bias_correction), LNT_CFG_BOOL, NULL, 0, 0}
+// clang-format on
+
+lnt_lamb_limits_t lnt_lamb_limits(const lnt_optim_options_t *options);
+/* Refuses limits that exclude each other. */
+lnt_status_t lnt_lamb_check_limits(const lnt_optim_options_t *options);
+
+/* Hook `begin`: constants as the options say. */
+void lnt_lamb_begin(lnt_optim_t *optim);
+
+lnt_lamb_consts_t lnt_lamb_consts(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor, double coeff);
+
+/* Inside a survey of a program that carries gradients: sums of squares of x and of the direction to come. */
+typedef struct lnt_lamb_norms {
+    double x, u;
+} lnt_lamb_norms_t;
+lnt_status_t lnt_lamb_measure(lnt_optim_t *optim, uint32_t program, uint32_t tensor, lnt_lamb_norms_t *norms_p);
+
+/* Consume of such a program. */
+void lnt_lamb_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
+
+#endif
