@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "freeze.h"
 #include "loss_scale.h"
@@ -41,11 +42,15 @@ extern const char *const lnt_unit_words[];
 #define LNT_OPTIONS_END {NULL, NULL, NULL, 0, LNT_CFG_U32, NULL, 0, 0}
 // clang-format on
 
-/* Adds all three in the order of their numbers; tensors of non_freeze groups are in the lane instead of `sign`. */
+/* Adds all three in the order of their numbers; tensors of non_freeze groups are in the lane instead of `sign`. No lane
+ * (NULL): there are no such groups. */
 lnt_status_t lnt_compat_add_programs(lnt_optim_t *optim, lnt_unit_t unit, const lnt_stage_t *warm,
                                      const lnt_stage_t *sign, const lnt_stage_t *lane);
 lnt_status_t lnt_compat_check(const lnt_optim_options_t *options); /* the unit */
 lnt_status_t lnt_compat_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask);
+
+bool lnt_compat_freezes(const lnt_optim_t *optim); /* after a commit: it is frozen from here on */
+uint64_t lnt_compat_pads(const lnt_optim_t *optim, uint64_t count); /* of a unit of `count` elements */
 
 /* Phases are functions of these. */
 bool lnt_compat_is_dry(const lnt_phase_stats_t *stats);
@@ -89,6 +94,6 @@ static inline uint8_t *lnt_compat_masked(const lnt_optim_t *optim)
     return optim->arrays[LNT_COMPAT_MASKED];
 }
 
-extern const lnt_optim_row_t lnt_compat_adam_row;
+extern const lnt_optim_row_t lnt_compat_adam_row, lnt_compat_lamb_row;
 
 #endif

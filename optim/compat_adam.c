@@ -83,7 +83,7 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
 
 static lnt_status_t committed(lnt_optim_t *optim)
 {
-    optim->frozen = optim->frozen || (optim->step >= 2 && optim->step >= optim->options.freeze_step);
+    optim->frozen = lnt_compat_freezes(optim);
     return LNT_OK;
 }
 

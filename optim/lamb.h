@@ -16,6 +16,19 @@
 #define LNT_OPTION_MAX_COEFF(_default) \
     {"max_coeff", _default, "largest trust ratio; 0: no limit", offsetof(lnt_optim_options_t, max_coeff), \
      LNT_CFG_F64, NULL, 0, 1e30}
+/* Of 1-bit LAMB. */
+#define LNT_OPTION_COEFF_BETA \
+    {"coeff_beta", "0.9", "weight of the past in the average of trust ratios that is frozen", \
+     offsetof(lnt_optim_options_t, coeff_beta), LNT_CFG_F64, NULL, 0, 1}
+#define LNT_OPTION_FACTOR_MAX \
+    {"factor_max", "4", "largest factor on the frozen ratio", offsetof(lnt_optim_options_t, factor_max), LNT_CFG_F64, \
+     NULL, 1e-30, 1e30}
+#define LNT_OPTION_FACTOR_MIN \
+    {"factor_min", "0.5", "smallest factor on the frozen ratio", offsetof(lnt_optim_options_t, factor_min), \
+     LNT_CFG_F64, NULL, 1e-30, 1e30}
+#define LNT_OPTION_FACTOR_THRESHOLD \
+    {"factor_threshold", "0.1", "largest relative change of the factor in a step", \
+     offsetof(lnt_optim_options_t, factor_threshold), LNT_CFG_F64, NULL, 0, 1e30}
 #define LNT_OPTION_BIAS_CORRECTION \
     {"bias_correction", "on", "off: moments as they are, which start near 0", \
      offsetof(lnt_optim_options_t, bias_correction), LNT_CFG_BOOL, NULL, 0, 0}

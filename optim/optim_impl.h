@@ -47,6 +47,7 @@ typedef struct lnt_optim_options {
     int unit; /* lnt_unit_t, of compat rows */
     double max_coeff, min_coeff; /* of a trust ratio; max_coeff 0: no limit */
     double clamp_value;          /* largest norm of parameters in a trust ratio; 0: no limit */
+    double coeff_beta, factor_max, factor_min, factor_threshold; /* of 1-bit LAMB */
     bool bias_correction, always_adapt, trust_clip, grad_averaging, debias;
 } lnt_optim_options_t;
 

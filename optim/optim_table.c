@@ -2,6 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "compat.h"
 #include "optim_impl.h"
 
 static const lnt_optim_row_t *const rows[] = {&lnt_adam_row, &lnt_adamw_row, &lnt_lamb_row, &lnt_lambc_row,
@@ -23,6 +24,7 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
             if (strcmp(v->row->name, name) == 0) return v->row;
         }
     }
+    if (strcmp(lnt_compat_lamb_row.name, name) == 0) return &lnt_compat_lamb_row;
     return NULL;
 }
 

@@ -18,7 +18,12 @@ static const struct {
      replay_allreduce},
     {"adam", "torch's Adam and AMSGrad", replay_optimizer},
     {"adamw", "torch's AdamW", replay_optimizer},
+    {"lamb_timm", "timm's LAMB, by options of lamb", replay_optimizer},
+    {"lamb_torch_optimizer", "torch_optimizer's LAMB, by options of lamb", replay_optimizer},
+    {"came", "CAME", replay_optimizer},
     {"onebit_adam", "the reference's 1-bit Adam, by compat=deepspeed", replay_optimizer},
+    {"onebit_lamb", "the reference's 1-bit LAMB, by compat=deepspeed", replay_optimizer},
+    {"zero_one_adam", "the reference's 0/1 Adam, by compat=deepspeed", replay_optimizer},
 };
 
 enum { N_ALGORITHMS = sizeof(algorithms) / sizeof(algorithms[0]) };

@@ -185,6 +185,21 @@ static double deviation_values(replay_run_t *run, const replay_recorded_t *recor
     return worst;
 }
 
+/* The pads of the one buffer, in units of the worker's scale. */
+static double deviation_tail(replay_run_t *run, const replay_recorded_t *recorded)
+{
+    const float *want = replay_recorded_row(recorded, sizeof(*want));
+    uint64_t n = 0;
+    const double *got = lnt_optim_values(run->ranks[0].optim, recorded->view, &n);
+    double worst = 0;
+
+    for (size_t i = 0; (got != NULL) && (n == recorded->width) && (i < n); ++i) {
+        const float value = (float)got[i];
+        worst = replay_larger(worst, replay_largest(&value, want + i, 1, (double)run->ranks[0].last_scales[0]));
+    }
+    return ((got != NULL) && (n == recorded->width)) ? worst : INFINITY;
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
 static const array_row_t rows[] = {
@@ -197,11 +212,12 @@ static const array_row_t rows[] = {
     {"exp_avg_sq_fresh", "f32", "exp_avg_sq_fresh", deviation_elements, -1},
     {"momentum_accumulator", "f32", "momentum_accumulator", deviation_elements, -1},
     {"momentum_accumulator_all", "f32", "momentum_accumulator", deviation_elements, -1},
+    {"fused_tail", "f32", "fused_tail", deviation_tail, -1},
     {"scaling_coeff", "f64", "scaling_coeff", deviation_values, COEFFICIENT_TOLERANCE},
     {"lamb_coeff_freeze", "f64", "lamb_coeff_freeze", deviation_values, COEFFICIENT_TOLERANCE},
     {"last_factor", "f64", "last_factor", deviation_values, COEFFICIENT_TOLERANCE},
     {"lamb_coeff", "f64", "lamb_coeff", deviation_values, COEFFICIENT_TOLERANCE},
-    {"trust_ratio", "f32", "trust_ratio", deviation_values, COEFFICIENT_TOLERANCE},
+    {"trust_ratio", "f32", "lamb_coeff", deviation_values, COEFFICIENT_TOLERANCE},
     {"replicas_equal", "i32", NULL, deviation_replicas, 0},
     {"param_spread", "f64", NULL, deviation_spread, -1},
     {"step_counter", "i32", NULL, deviation_step, 0},

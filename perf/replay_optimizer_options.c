@@ -25,10 +25,41 @@
 static const replay_option_t adam[] = {PLAIN, {"amsgrad", "amsgrad"}, {NULL, NULL}};
 static const replay_option_t onebit_adam[] = {{"freeze_step", "freeze_step"}, NEVER_READ, {NULL, NULL}};
 
+static const replay_option_t onebit_lamb[] = {{"freeze_step", "freeze_step"},
+                                              {"max_coeff", "max_coeff"},
+                                              {"min_coeff", "min_coeff"},
+                                              {"coeff_beta", "coeff_beta"},
+                                              {"factor_max", "factor_max"},
+                                              {"factor_min", "factor_min"},
+                                              {"factor_threshold", "factor_threshold"},
+                                              NEVER_READ,
+                                              {NULL, NULL}};
+static const replay_option_t zero_one_adam[] = {{"var_freeze_step", "var_freeze_step"},
+                                                {"var_update_scaler", "var_update_scaler"},
+                                                {"local_step_scaler", "local_step_scaler"},
+                                                {"local_step_clipper", "local_step_clipper"},
+                                                NEVER_READ,
+                                                {NULL, NULL}};
+static const replay_option_t lamb_timm[] = {PLAIN,
+                                            {"max_grad_norm", "max_grad_norm"},
+                                            {"trust_clip", "trust_clip"},
+                                            {"always_adapt", "always_adapt"},
+                                            {"bias_correction", "bias_correction"},
+                                            {"grad_averaging", "grad_averaging"},
+                                            {NULL, NULL}};
+static const replay_option_t lamb_torch_optimizer[] = {
+    PLAIN, {"clamp_value", "clamp_value"}, {"debias", "debias"}, {NULL, NULL}};
+static const replay_option_t came[] = {PLAIN, {"clip_threshold", "clip_threshold"}, {NULL, NULL}};
+
 static const replay_algorithm_t algorithms[] = {
     {"adam", "adam", "", adam, false},
     {"adamw", "adamw", "", adam, false},
     {"onebit_adam", "onebit_adam", "compat=deepspeed", onebit_adam, true},
+    {"onebit_lamb", "onebit_lamb/deepspeed", "compat=deepspeed", onebit_lamb, true},
+    {"zero_one_adam", "zero_one_adam", "compat=deepspeed", zero_one_adam, true},
+    {"lamb_timm", "lamb", "max_coeff=0,min_coeff=0", lamb_timm, false},
+    {"lamb_torch_optimizer", "lamb", "bias_correction=off,max_coeff=0,min_coeff=0", lamb_torch_optimizer, false},
+    {"came", "came", "", came, false},
 };
 
 const replay_algorithm_t *replay_algorithm_named(const char *name)

@@ -37,6 +37,15 @@ enum { LNT_SPAN_MAX = 65536, LNT_PROGRAMS_MAX = 8 };
  * the plan. */
 typedef enum lnt_unit { LNT_UNIT_NONE, LNT_UNIT_TENSOR, LNT_UNIT_GROUP, LNT_UNIT_MODEL } lnt_unit_t;
 #define LNT_TENSOR_PAD UINT32_MAX
+/* Elements of a unit of `count` elements with its pads: a chunk per rank, each on whole bytes and divisible by n. */
+static inline uint64_t lnt_unit_padded(uint64_t count, uint64_t n_ranks)
+{
+    uint64_t eights = n_ranks % 8 == 0 ? 1 : n_ranks % 4 == 0 ? 2 : n_ranks % 2 == 0 ? 4 : 8;
+    uint64_t step = n_ranks * n_ranks * eights;
+
+    return (count + step - 1) / step * step;
+}
+
 /* Place among the pads of its unit; the bits above it name the unit. */
 #define LNT_PAD_PLACE(_offset) ((_offset) & ((UINT64_C(1) << 36) - 1))
 

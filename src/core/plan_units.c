@@ -81,22 +81,14 @@ lnt_status_t lnt_plan_cut_units(const lnt_plan_t *plan, lnt_bucket_fn_t emit, vo
     return status;
 }
 
-/* n * lcm(n, 8): a chunk per rank, each on whole bytes and itself divisible by n. */
-static uint64_t granule(uint64_t n)
-{
-    uint64_t eights = n % 8 == 0 ? 1 : n % 4 == 0 ? 2 : n % 2 == 0 ? 4 : 8;
-
-    return n * n * eights;
-}
-
 lnt_status_t lnt_plan_fit_unit(const lnt_plan_t *plan, lnt_extent_t *extents, lnt_exchange_params_t *params)
 {
-    const uint64_t n_ranks = plan->comm->n_ranks, step = granule(n_ranks);
+    const uint64_t n_ranks = plan->comm->n_ranks;
     uint64_t count = 0, padded;
 
     for (size_t i = 0; i < params->n_extents; i++)
         count += extents[i].count;
-    padded = (count + step - 1) / step * step;
+    padded = lnt_unit_padded(count, n_ranks);
     if (padded > UINT32_MAX) {
         return lnt_error(LNT_ERR_UNSUPPORTED, "use smaller units: unit=tensor",
                          "a unit of %llu elements: one scale is for less than 2^32", (unsigned long long)count);
