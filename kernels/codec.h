@@ -17,6 +17,7 @@
 
 #include "array.h"
 #include "dtype.h"
+#include "error_store.h"
 
 typedef enum lnt_codec_id {
     LNT_CODEC_F32 = 0,

@@ -112,7 +112,7 @@ static lnt_status_t limit_feedback(lnt_optim_t *optim)
     if (optim->options.error_feedback == LNT_FEEDBACK_FULL) return LNT_OK;
     for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) {
         if (extent.server || optim->options.error_feedback == LNT_FEEDBACK_NONE) {
-            memset(extent.data, 0, extent.count * sizeof(*extent.data));
+            lnt_plan_write_error(&extent, NULL);
         }
     }
     return status == LNT_ERR_OUT_OF_RANGE ? LNT_OK : status;

@@ -211,9 +211,9 @@ void lnt_state_errors_apply(const lnt_state_errors_t *errors, uint32_t programs)
     for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
         const lnt_error_extent_t *own = &errors->own[i];
         if ((programs >> own->program & 1u) != 0) {
-            memcpy(own->data, errors->values + at, own->count * sizeof(float));
+            lnt_plan_write_error(own, errors->values + at);
         } else {
-            memset(own->data, 0, own->count * sizeof(float));
+            lnt_plan_write_error(own, NULL);
         }
     }
 }

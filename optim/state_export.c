@@ -120,6 +120,13 @@ static void write_values(const lnt_optim_t *optim, writer_t *writer)
     }
 }
 
+/* 32-bit words of a blob are aligned. */
+static void put_error(writer_t *writer, const lnt_error_extent_t *extent)
+{
+    if (writer->out != NULL) lnt_plan_read_error(extent, (float *)(void *)(writer->out + writer->pos));
+    writer->pos += extent->count * sizeof(float);
+}
+
 static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uint32_t n_nodes)
 {
     const uint32_t programs = lnt_optim_current_phase(optim)->programs;
@@ -132,7 +139,7 @@ static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uin
                                   extent.offset,  extent.count};
         if ((programs >> extent.program & 1u) == 0) continue; /* zero outside its phase */
         put(writer, &row, sizeof(row));
-        put(writer, extent.data, extent.count * sizeof(float));
+        put_error(writer, &extent);
         pad(writer);
     }
     close_section(writer, LNT_STATE_ERRORS);
@@ -219,7 +226,7 @@ lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t byt
     writer_t writer = {.out = blob};
     uint64_t needed;
 
-    LNT_CHECK_ARG(optim != NULL && blob != NULL);
+    LNT_CHECK_ARG(optim != NULL && blob != NULL && (uintptr_t)blob % sizeof(float) == 0);
     LNT_TRY(lnt_optim_state_size(optim, &needed));
     if (bytes != needed) {
         return lnt_error(LNT_ERR_INVALID_ARG, "ask lnt_optim_state_size just before",

@@ -129,7 +129,7 @@ LNT_API uint64_t lnt_optim_hash(const lnt_optim_t *optim);
  * parameters' masters, moments, masks, counters, running beta powers, and the error feedback this rank owns. Idle only.
  */
 LNT_API lnt_status_t lnt_optim_state_size(lnt_optim_t *optim, uint64_t *bytes_p);
-LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t bytes);
+LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t bytes); /* aligned as floats */
 /* Collective: every rank gives the blob it saved. Everything is validated on all ranks, and a vote taken, before
  * anything live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure).
  * Resuming is bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */

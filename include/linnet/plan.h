@@ -31,12 +31,23 @@
 extern "C" {
 #endif
 
+/* How error feedback is kept between steps. Fewer bytes round it: what rounding drops is not fed back
+ * (docs/optimizers.md has the bounds). bf16 and int8 round to nearest even; int8 has one f32 scale per 64 elements.
+ * Programs that pack small tensors, and those with one scale over several blocks, keep f32. Equal on all ranks. */
+typedef enum lnt_error_dtype {
+    LNT_ERROR_DEFAULT = 0, /* LINNET_ERROR_DTYPE */
+    LNT_ERROR_F32 = 1,
+    LNT_ERROR_BF16 = 2,
+    LNT_ERROR_INT8 = 3
+} lnt_error_dtype_t;
+
 typedef struct lnt_plan_params {
     size_t struct_size;
     uint64_t bucket_bytes;  /* f32 bytes per bucket; 0: LINNET_BUCKET_BYTES (25 MiB). Never changes results */
     uint64_t segment_bytes; /* f32 bytes per task; 0: LINNET_SEGMENT_BYTES (1 MiB). Never changes results */
     uint32_t max_skips;     /* this many skipped steps in a row give LNT_ERR_DIVERGED; 0: LINNET_MAX_SKIPS (20) */
     bool accumulate;        /* reserve an f32 accumulator so that lnt_plan_accumulate can be used */
+    lnt_error_dtype_t error_dtype;
 } lnt_plan_params_t;
 
 /* params may be NULL. Local. */
@@ -102,7 +113,7 @@ typedef struct lnt_plan_info {
     uint64_t n_elems;
     uint32_t n_tensors, n_buckets, n_programs;
     uint64_t layout_hash; /* of tensors (names, counts, shapes, dtypes, groups) and exchange programs */
-    uint64_t plan_hash;   /* of world, nodes, buckets and segments too; carried in every frame */
+    uint64_t plan_hash;   /* of world, nodes, error_dtype, buckets and segments too; carried in every frame */
     uint64_t model_hash;  /* of tensors alone */
 } lnt_plan_info_t;
 LNT_API lnt_status_t lnt_plan_get_info(const lnt_plan_t *plan, lnt_plan_info_t *info_p);

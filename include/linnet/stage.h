@@ -181,7 +181,8 @@ LNT_API lnt_status_t lnt_plan_active(lnt_plan_t *plan, uint32_t program, lnt_blo
 LNT_API lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p);
 
 /* Idle: the error feedback this rank owns, piece by piece, for saving and loading. Index from 0;
- * LNT_ERR_OUT_OF_RANGE ends the list. `data` points into the live errors and may be written. */
+ * LNT_ERR_OUT_OF_RANGE ends the list. `data` points into the live errors and may be written; NULL where they are not
+ * kept in f32. The two calls below copy, whatever they are kept in. */
 typedef struct lnt_error_extent {
     uint32_t program;
     bool server;           /* server error, else worker error */
@@ -189,8 +190,15 @@ typedef struct lnt_error_extent {
     uint32_t tensor;
     uint64_t offset, count;
     float *data;
+    void *place; /* for the calls below, together with position */
+    uint64_t position;
 } lnt_error_extent_t;
 LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p);
+
+/* Idle: all `count` values of an extent of the list, which is valid until the plan is destroyed. Writing rounds to what
+ * errors are kept in; what was read before is written unchanged. values NULL: zeros. Never fail, do not allocate. */
+LNT_API void lnt_plan_read_error(const lnt_error_extent_t *extent, float *out);
+LNT_API void lnt_plan_write_error(const lnt_error_extent_t *extent, const float *values);
 
 /* Bytes this rank sends for one step of these programs. After commit. */
 LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p,

@@ -148,6 +148,14 @@ static lnt_status_t choose_wire(lnt_exchange_t *exchange)
     return LNT_OK;
 }
 
+/* Blocks of packed grids depend on buckets, and a compat grid reproduces its reference: both keep f32. */
+static const lnt_error_row_t *choose_errors(const lnt_exchange_params_t *params)
+{
+    bool plain = params->errors == NULL || params->packed || params->scale_block != 0;
+
+    return plain ? lnt_error_row(LNT_ERROR_F32) : params->errors;
+}
+
 /* Everything that is known without memory for values: grid, segments, roles. */
 static lnt_status_t lay_out(lnt_exchange_t *exchange)
 {
@@ -163,6 +171,7 @@ static lnt_status_t lay_out(lnt_exchange_t *exchange)
     exchange->n_local = lnt_topo_local_size(topo, exchange->node);
     exchange->owns = exchange->local < topo->n_shards;
     exchange->feedback = params->feedback && exchange->owns && exchange->wire.row->has_feedback;
+    exchange->errors = choose_errors(params);
     choose_sizes(exchange);
     LNT_TRY(cut_parts(exchange, false, topo->n_shards, &exchange->shard_first, &exchange->shard_segs));
     LNT_TRY(cut_parts(exchange, true, topo->n_shards * topo->n_nodes, &exchange->chunk_first, &exchange->chunk_segs));
@@ -195,7 +204,7 @@ static lnt_status_t new_exchange(const lnt_exchange_params_t *params, lnt_exchan
 
 /* Bytes of the arrays that alloc_state makes, in its order. */
 typedef struct state_bytes {
-    uint64_t worker, server, big, mask, blocks;
+    uint64_t worker, worker_scales, server, server_scales, big, big_error, mask, blocks;
 } state_bytes_t;
 
 static state_bytes_t count_state(const lnt_exchange_t *exchange)
@@ -204,11 +213,14 @@ static state_bytes_t count_state(const lnt_exchange_t *exchange)
     state_bytes_t bytes = {0};
 
     if (exchange->feedback) {
-        bytes.worker = (exchange->shard_end - exchange->shard_pos) * sizeof(float);
-        bytes.server = (exchange->chunk_end - exchange->chunk_pos) * sizeof(float);
+        bytes.worker = (exchange->shard_end - exchange->shard_pos) * exchange->errors->elem_bytes;
+        bytes.worker_scales = lnt_exchange_scale_bytes(exchange, exchange->shard_pos, exchange->shard_end);
+        bytes.server = (exchange->chunk_end - exchange->chunk_pos) * exchange->errors->elem_bytes;
+        bytes.server_scales = lnt_exchange_scale_bytes(exchange, exchange->chunk_pos, exchange->chunk_end);
     }
     if (exchange->owns && grid->block > LNT_STACK_ELEMS) {
         bytes.big = exchange->piece_max * sizeof(float);
+        bytes.big_error = exchange->feedback && exchange->errors->dtype != LNT_ERROR_F32 ? bytes.big : 0;
     }
     if (!grid->packed) {
         bytes.mask = lnt_layout_mask_offset(grid, grid->n_blocks);
@@ -225,16 +237,24 @@ static lnt_status_t alloc_array(void *array_p, uint64_t bytes, const char *name)
     return memory == NULL && bytes != 0 ? LNT_ERR_NO_MEMORY : LNT_OK;
 }
 
+static lnt_status_t alloc_kept(lnt_kept_t *kept, uint64_t bytes, uint64_t scale_bytes, const char *name)
+{
+    LNT_TRY(alloc_array(&kept->codes, bytes, name));
+    return alloc_array(&kept->scales, scale_bytes, name);
+}
+
 static lnt_status_t alloc_state(lnt_exchange_t *exchange)
 {
     state_bytes_t bytes = count_state(exchange);
 
-    LNT_TRY(alloc_array(&exchange->worker_error, bytes.worker, "worker error"));
-    LNT_TRY(alloc_array(&exchange->worker_shadow, bytes.worker, "worker error shadow"));
-    LNT_TRY(alloc_array(&exchange->server_error, bytes.server, "server error"));
-    LNT_TRY(alloc_array(&exchange->server_shadow, bytes.server, "server error shadow"));
+    LNT_TRY(alloc_kept(&exchange->worker, bytes.worker, bytes.worker_scales, "worker error"));
+    LNT_TRY(alloc_kept(&exchange->worker_shadow, bytes.worker, bytes.worker_scales, "worker error shadow"));
+    LNT_TRY(alloc_kept(&exchange->server, bytes.server, bytes.server_scales, "server error"));
+    LNT_TRY(alloc_kept(&exchange->server_shadow, bytes.server, bytes.server_scales, "server error shadow"));
     LNT_TRY(alloc_array(&exchange->big[0], bytes.big, "block to encode"));
     LNT_TRY(alloc_array(&exchange->big[1], bytes.big, "block to serve"));
+    LNT_TRY(alloc_array(&exchange->big_error[0], bytes.big_error, "errors of a block to encode"));
+    LNT_TRY(alloc_array(&exchange->big_error[1], bytes.big_error, "errors of a block to serve"));
     LNT_TRY(alloc_array(&exchange->mask, bytes.mask, "live mask"));
     LNT_TRY(alloc_array(&exchange->dead_block, bytes.blocks, "blocks with dead coordinates"));
     LNT_TRY(alloc_array(&exchange->touched, bytes.blocks, "touched blocks"));
@@ -274,13 +294,19 @@ lnt_status_t lnt_exchange_predict(const lnt_exchange_params_t *params, lnt_excha
         uint64_t tables = (exchange->shard_first[n_parts] + exchange->chunk_first[n_parts * params->topo->n_nodes]) *
                           sizeof(lnt_segment_t);
 
-        memory_p->errors = state.worker + state.server;
+        memory_p->errors = state.worker + state.worker_scales + state.server + state.server_scales;
         memory_p->shadows = memory_p->errors;
-        memory_p->frames = bytes.workspace + 2 * state.big;
+        memory_p->frames = bytes.workspace + 2 * (state.big + state.big_error);
         memory_p->graphs = bytes.graph + tables + state.mask + 3 * state.blocks;
     }
     lnt_exchange_destroy(exchange);
     return status;
+}
+
+static void free_kept(const lnt_kept_t *kept)
+{
+    lnt_free(kept->scales);
+    lnt_free(kept->codes);
 }
 
 void lnt_exchange_destroy(lnt_exchange_t *exchange)
@@ -293,12 +319,14 @@ void lnt_exchange_destroy(lnt_exchange_t *exchange)
     lnt_free(exchange->touched);
     lnt_free(exchange->dead_block);
     lnt_free(exchange->mask);
-    lnt_free(exchange->big[1]);
-    lnt_free(exchange->big[0]);
-    lnt_free(exchange->server_shadow);
-    lnt_free(exchange->server_error);
-    lnt_free(exchange->worker_shadow);
-    lnt_free(exchange->worker_error);
+    for (int i = 0; i < 2; i++) {
+        lnt_free(exchange->big_error[i]);
+        lnt_free(exchange->big[i]);
+    }
+    free_kept(&exchange->server_shadow);
+    free_kept(&exchange->server);
+    free_kept(&exchange->worker_shadow);
+    free_kept(&exchange->worker);
     lnt_free(exchange->scale_blocks);
     lnt_free(exchange->chunk_segs);
     lnt_free(exchange->chunk_first);

@@ -38,10 +38,11 @@ typedef struct lnt_exchange_params {
     uint16_t program;
     uint32_t bucket;
     bool feeds_v;
-    bool stream;                 /* errors are part of LNT_STREAM_ELEMS or more */
-    bool feedback;               /* keep errors (if the codec has feedback and there is more than one node) */
-    lnt_stage_t stage;           /* produce_local, produce_wire; functions may be NULL */
-    const lnt_source_t *sources; /* indexed by tensor; read at run time */
+    bool stream;                   /* errors are part of LNT_STREAM_ELEMS or more */
+    bool feedback;                 /* keep errors (if the codec has feedback and there is more than one node) */
+    const lnt_error_row_t *errors; /* how; NULL: f32. Packed and compat grids keep f32 in any case */
+    lnt_stage_t stage;             /* produce_local, produce_wire; functions may be NULL */
+    const lnt_source_t *sources;   /* indexed by tensor; read at run time */
 } lnt_exchange_params_t;
 
 typedef struct lnt_exchange_memory {
@@ -83,17 +84,21 @@ lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, ui
                                    const uint8_t *live);
 void lnt_exchange_drop_errors(lnt_exchange_t *exchange, double *sum_of_squares_p);
 
-/* Live errors this rank owns: positions [begin, end) of the packed vector and their values; empty where it owns none.
+/* Live errors this rank owns: positions [begin, end) of the packed vector; empty where it owns none. `values`: the
+ * errors themselves if they are kept in f32, else NULL: read and write copies, of ranges that begin at a block border.
  */
 typedef struct lnt_owned {
     uint64_t begin, end;
     float *values;
 } lnt_owned_t;
-lnt_owned_t lnt_exchange_worker_error(lnt_exchange_t *exchange);
-lnt_owned_t lnt_exchange_server_error(lnt_exchange_t *exchange);
+lnt_owned_t lnt_exchange_worker_error(const lnt_exchange_t *exchange);
+lnt_owned_t lnt_exchange_server_error(const lnt_exchange_t *exchange);
+void lnt_exchange_read_error(const lnt_exchange_t *exchange, bool server, uint64_t pos, uint64_t count, float *out);
+void lnt_exchange_write_error(lnt_exchange_t *exchange, bool server, uint64_t pos, uint64_t count,
+                              const float *values); /* NULL: zeros */
 
-/* Idle: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may outlive the
- * exchange. */
+/* Idle, errors kept in f32: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may
+ * outlive the exchange. */
 void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server);
 
 /* Bytes this rank sends for one run, from the layout functions alone. */

@@ -1,5 +1,6 @@
 /* Insides of the exchange, shared by exchange.c (life, sizes), exchange_build.c (the graph), exchange_form.c (values
- * before they are coded), exchange_tasks.c (coding) and exchange_state.c (errors, masks, results).
+ * before they are coded), exchange_tasks.c (coding), exchange_errors.c and exchange_state.c (masks,
+ * results).
  *
  * Frames are numbered in groups, so a frame is found by arithmetic:
  *
@@ -29,6 +30,12 @@ typedef struct lnt_scale_block {
     uint8_t flags;
 } lnt_scale_block_t;
 
+/* Errors of a shard or chunk as they are kept. scales: LNT_ERROR_BLOCKs follow the grid's blocks, whole in each. */
+typedef struct lnt_kept {
+    void *codes;
+    float *scales;
+} lnt_kept_t;
+
 struct lnt_exchange {
     lnt_exchange_params_t params; /* extents: see grid */
     lnt_graph_t graph;
@@ -57,8 +64,10 @@ struct lnt_exchange {
     uint32_t n_scale_blocks;
     uint64_t formed; /* offset in the workspace of the own shard's values, between measure and encode */
 
-    float *worker_error, *worker_shadow; /* [shard_end - shard_pos] */
-    float *server_error, *server_shadow; /* [chunk_end - chunk_pos] */
+    const lnt_error_row_t *errors;    /* how errors are kept */
+    lnt_kept_t worker, worker_shadow; /* [shard_end - shard_pos] */
+    lnt_kept_t server, server_shadow; /* [chunk_end - chunk_pos] */
+    float *big_error[2];              /* as `big`, for errors that are not kept in f32 */
     uint8_t *mask;       /* one bit per element, every block on a byte; NULL where masks are not possible */
     uint8_t *dead_block; /* [n_blocks] the block has dead coordinates */
     uint8_t
@@ -79,6 +88,20 @@ void lnt_exchange_init_mask(lnt_exchange_t *exchange);
 
 /* Segment of [first, first + n) that holds position pos. */
 uint32_t lnt_exchange_find(const lnt_segment_t *segments, uint32_t n, uint64_t pos);
+
+/* Kept errors of [pos, pos + count); base: the first position kept. */
+typedef struct lnt_kept_run {
+    uint64_t base, pos, count;
+    uint64_t block, within; /* `within` elements behind the beginning of this block, in its extent */
+} lnt_kept_run_t;
+void lnt_exchange_load(const lnt_exchange_t *exchange, const lnt_kept_t *kept, const lnt_kept_run_t *run, float *out);
+void lnt_exchange_store(const lnt_exchange_t *exchange, const lnt_kept_t *kept, const lnt_kept_run_t *run,
+                        const float *values);
+
+uint64_t lnt_exchange_scale_bytes(const lnt_exchange_t *exchange, uint64_t pos, uint64_t end);
+/* One element, after which its extent is to be kept again. */
+void lnt_exchange_zero_error(lnt_exchange_t *exchange, uint64_t pos);
+void lnt_exchange_keep_again(lnt_exchange_t *exchange, uint64_t pos, uint64_t end);
 
 /* RUN tasks. */
 void lnt_exchange_run_local(lnt_graph_t *graph, uint32_t task, uint64_t arg);   /* arg: shard segment, frame */

@@ -1,5 +1,4 @@
-/* What an exchange keeps between runs and gives out after one: errors, masks, decoded values, activity. All of it
- * between runs only. */
+/* What an exchange gives out after a run, and its masks: decoded values, activity. All of it between runs only. */
 #include "exchange_internal.h"
 
 #include <string.h>
@@ -119,87 +118,7 @@ const uint8_t *lnt_exchange_active(const lnt_exchange_t *exchange)
     return exchange->active;
 }
 
-/* --- errors ------------------------------------------------------------------------------------------------------- */
-
-static void swap(float **a, float **b)
-{
-    float *t = *a;
-
-    *a = *b;
-    *b = t;
-}
-
-void lnt_exchange_commit(lnt_exchange_t *exchange)
-{
-    swap(&exchange->worker_error, &exchange->worker_shadow);
-    swap(&exchange->server_error, &exchange->server_shadow);
-}
-
-/* `before` holds the same positions as owned.values. */
-static void keep(lnt_owned_t owned, const float *before, uint64_t pos, uint64_t end)
-{
-    if (pos < owned.begin) pos = owned.begin;
-    if (end > owned.end) end = owned.end;
-    if (pos < end)
-        memcpy(owned.values + (pos - owned.begin), before + (pos - owned.begin), (end - pos) * sizeof(float));
-}
-
-void lnt_exchange_keep_errors(lnt_exchange_t *exchange, uint32_t tensor)
-{
-    const lnt_grid_t *grid = &exchange->grid;
-
-    for (size_t e = 0; e < grid->n_extents; e++) {
-        uint64_t pos = grid->pos[e], end = pos + grid->extents[e].count;
-
-        if (grid->extents[e].tensor == tensor) {
-            keep(lnt_exchange_worker_error(exchange), exchange->worker_shadow, pos, end);
-            keep(lnt_exchange_server_error(exchange), exchange->server_shadow, pos, end);
-        }
-    }
-}
-
-lnt_owned_t lnt_exchange_worker_error(lnt_exchange_t *exchange)
-{
-    if (exchange->worker_error == NULL) {
-        return (lnt_owned_t){0};
-    }
-    return (lnt_owned_t){exchange->shard_pos, exchange->shard_end, exchange->worker_error};
-}
-
-lnt_owned_t lnt_exchange_server_error(lnt_exchange_t *exchange)
-{
-    if (exchange->server_error == NULL) {
-        return (lnt_owned_t){0};
-    }
-    return (lnt_owned_t){exchange->chunk_pos, exchange->chunk_end, exchange->server_error};
-}
-
-static double drop(lnt_owned_t owned)
-{
-    double sum = 0;
-
-    for (uint64_t i = 0; i < owned.end - owned.begin; i++) {
-        sum += (double)owned.values[i] * (double)owned.values[i];
-        owned.values[i] = 0;
-    }
-    return sum;
-}
-
-void lnt_exchange_drop_errors(lnt_exchange_t *exchange, double *sum_of_squares_p)
-{
-    double worker = drop(lnt_exchange_worker_error(exchange));
-
-    *sum_of_squares_p = worker + drop(lnt_exchange_server_error(exchange));
-}
-
 /* --- masks -------------------------------------------------------------------------------------------------------- */
-
-static void zero_at(lnt_owned_t owned, uint64_t pos)
-{
-    if (pos >= owned.begin && pos < owned.end) {
-        owned.values[pos - owned.begin] = 0;
-    }
-}
 
 /* Elements [from, to) of extent e; live[i] belongs to element from + i. Blocks start on bytes and are multiples of 8,
  * so inside an extent element i has bit i. */
@@ -216,9 +135,9 @@ static void set_extent(lnt_exchange_t *exchange, size_t e, uint64_t from, uint64
             continue;
         }
         mask[i / 8] = (uint8_t)(mask[i / 8] & ~bit);
-        zero_at(lnt_exchange_worker_error(exchange), grid->pos[e] + i);
-        zero_at(lnt_exchange_server_error(exchange), grid->pos[e] + i);
+        lnt_exchange_zero_error(exchange, grid->pos[e] + i);
     }
+    lnt_exchange_keep_again(exchange, grid->pos[e], grid->pos[e + 1]);
 }
 
 static void find_dead_blocks(lnt_exchange_t *exchange, size_t e)
@@ -297,17 +216,4 @@ lnt_status_t lnt_exchange_set_live(lnt_exchange_t *exchange, uint32_t tensor, ui
     }
     lnt_exchange_update_sections(exchange);
     return LNT_OK;
-}
-
-void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server)
-{
-    float *own_worker = exchange->worker_error, *own_server = exchange->server_error;
-
-    if (!exchange->feedback) {
-        return;
-    }
-    exchange->worker_error = *worker;
-    exchange->server_error = *server;
-    *worker = own_worker;
-    *server = own_server;
 }

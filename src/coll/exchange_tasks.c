@@ -15,16 +15,16 @@ static uint8_t flag_if(bool poisoned)
 
 /* --- coding ------------------------------------------------------------------------------------------------------- */
 
-/* One frame to be coded, and the errors that belong to its values: element p of the packed vector has error[p - base].
- */
+/* One frame to be coded, and the errors that belong to its values. Errors kept in f32 are used where they lie; others
+ * are brought into `room` before a piece is coded, and what coding leaves there is kept. */
 typedef struct coder {
     const lnt_exchange_t *exchange;
     const lnt_segment_t *segment;
     uint8_t *scales, *codes;
-    const float *error; /* NULL: none */
-    float *shadow;
-    uint64_t base;
-    uint64_t seed; /* of this run and coder; tensors have their own */
+    const lnt_kept_t *error, *shadow; /* codes NULL: none */
+    uint64_t base;                    /* position of their first element */
+    float *room;                      /* NULL: errors are f32 */
+    uint64_t seed;                    /* of this run and coder; tensors have their own */
 } coder_t;
 
 enum { SERVER = 0, FIRST_NODE = 1 }; /* who codes */
@@ -43,6 +43,46 @@ static coder_t coder_of(const lnt_exchange_t *exchange, const lnt_segment_t *seg
                      .segment = segment,
                      .scales = payload,
                      .codes = payload + lnt_layout_scale_bytes(&exchange->wire, &exchange->grid, segment->range)};
+}
+
+/* Whose errors: of the worker or the server, which begin at `base`. `room` is for errors that are not f32. */
+static void set_errors(coder_t *coder, const lnt_kept_t *error, const lnt_kept_t *shadow, uint64_t base, float *room)
+{
+    coder->error = error;
+    coder->shadow = shadow;
+    coder->base = base;
+    coder->room = coder->exchange->errors->dtype != LNT_ERROR_F32 && error->codes != NULL ? room : NULL;
+}
+
+static float *errors_at(const coder_t *coder, const lnt_kept_t *kept, uint64_t pos)
+{
+    if (kept->codes == NULL) {
+        return NULL;
+    }
+    return coder->room != NULL ? coder->room : (float *)kept->codes + (pos - coder->base);
+}
+
+static lnt_kept_run_t kept_run(const coder_t *coder, const lnt_piece_t *piece)
+{
+    return (lnt_kept_run_t){.base = coder->base, .pos = piece->pos, .count = piece->count, .block = piece->block};
+}
+
+static void load_errors(const coder_t *coder, const lnt_piece_t *piece)
+{
+    if (coder->room != NULL) {
+        lnt_kept_run_t run = kept_run(coder, piece);
+
+        lnt_exchange_load(coder->exchange, coder->error, &run, coder->room);
+    }
+}
+
+static void store_errors(const coder_t *coder, const lnt_piece_t *piece)
+{
+    if (coder->room != NULL) {
+        lnt_kept_run_t run = kept_run(coder, piece);
+
+        lnt_exchange_store(coder->exchange, coder->shadow, &run, coder->room);
+    }
 }
 
 static uint8_t *scales_at(const coder_t *coder, uint64_t block)
@@ -94,7 +134,7 @@ static lnt_encode_in_t input_of(const coder_t *coder, const lnt_piece_t *piece, 
                              .dtype = dtype,
                              .n = piece->count,
                              .live = lnt_piece_live(coder->exchange, piece),
-                             .error_in = coder->error == NULL ? NULL : coder->error + (piece->pos - coder->base),
+                             .error_in = errors_at(coder, coder->error, piece->pos),
                              .seed = lnt_hash64_u64(coder->seed, run.tensor),
                              .index = run.offset};
 }
@@ -103,8 +143,8 @@ static lnt_encode_out_t output_of(const coder_t *coder, const lnt_piece_t *piece
 {
     return (lnt_encode_out_t){.scales = scales_at(coder, piece->block),
                               .codes = coder->codes + piece->code,
-                              .error_out = coder->error == NULL ? NULL : coder->shadow + (piece->pos - coder->base),
-                              .stream = coder->exchange->params.stream};
+                              .error_out = errors_at(coder, coder->shadow, piece->pos),
+                              .stream = coder->exchange->params.stream && coder->room == NULL};
 }
 
 /* Codes a piece; `values` is overwritten. Returns flags. */
@@ -182,7 +222,9 @@ void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     whole.count = in.n = segment->end - segment->pos;
     whole.n_blocks = segment->range.end - segment->range.begin;
     in.live = lnt_piece_live(exchange, &whole);
-    in.error_in = exchange->feedback ? exchange->worker_error + (segment->pos - exchange->shard_pos) : NULL;
+    if (exchange->feedback) { /* compat grids keep f32 */
+        in.error_in = (float *)exchange->worker.codes + (segment->pos - exchange->shard_pos);
+    }
     wire->ops.measure(&wire->cfg, &in, 0, &measure);
     block->scale = wire->ops.finish(&wire->cfg, &measure, &poisoned);
     block->flags |= flag_if(poisoned);
@@ -227,17 +269,19 @@ void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     bool measured = exchange->params.scale_block != 0;
     uint8_t flags = graph->flags;
     float stack[LNT_STACK_ELEMS], *room = exchange->big[0] != NULL ? exchange->big[0] : stack;
+    float errors[LNT_STACK_ELEMS];
 
     (void)task;
-    coder.error = exchange->worker_error;
-    coder.shadow = exchange->worker_shadow;
-    coder.base = exchange->shard_pos;
+    set_errors(&coder, &exchange->worker, &exchange->worker_shadow, exchange->shard_pos,
+               exchange->big_error[0] != NULL ? exchange->big_error[0] : errors);
     coder.seed = seed_of(exchange, FIRST_NODE + exchange->node);
     flags |=
         measured ? measured_flags(exchange, segment) : lnt_exchange_gather_flags(exchange, segment->pos, segment->end);
     while (lnt_piece_next(exchange, &piece)) {
+        load_errors(&coder, &piece);
         flags |= measured ? code_piece(&coder, &piece, formed_at(exchange, piece.pos), true)
                           : form_and_code(&coder, &piece, room);
+        store_errors(&coder, &piece);
     }
     write_section(exchange, segment, frame);
     lnt_graph_header(graph, frame)->flags = flags;
@@ -304,15 +348,17 @@ void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     lnt_piece_t piece = lnt_piece_begin(exchange, segment);
     uint8_t flags = (uint8_t)(graph->flags | merge_frames(exchange, s, frame));
     float stack[LNT_STACK_ELEMS], *values = exchange->big[1] != NULL ? exchange->big[1] : stack;
+    float errors[LNT_STACK_ELEMS];
 
     (void)task;
-    coder.error = exchange->server_error;
-    coder.shadow = exchange->server_shadow;
-    coder.base = exchange->chunk_pos;
+    set_errors(&coder, &exchange->server, &exchange->server_shadow, exchange->chunk_pos,
+               exchange->big_error[1] != NULL ? exchange->big_error[1] : errors);
     coder.seed = seed_of(exchange, SERVER);
     while (lnt_piece_next(exchange, &piece)) {
         form_mean(exchange, segment, s, &piece, values);
+        load_errors(&coder, &piece);
         flags |= code_piece(&coder, &piece, values, false);
+        store_errors(&coder, &piece);
     }
     lnt_graph_header(graph, frame)->flags = flags;
 }

@@ -28,6 +28,7 @@ typedef struct lnt_core_config {
     uint64_t segment_bytes;   /* SEGMENT_BYTES */
     uint32_t max_skips;       /* MAX_SKIPS */
     uint32_t check_every;     /* CHECK_EVERY: compare state hashes every k steps, 0 = never */
+    int error_dtype;          /* ERROR_DTYPE: index into lnt_error_words */
     uint32_t spin_us;         /* SPIN_US: look this long before sleeping */
     bool progress_thread;     /* PROGRESS_THREAD */
     uint32_t threads;         /* THREADS: that run tasks, 0 = by the cores */

@@ -51,6 +51,14 @@ const lnt_cfg_row_t lnt_core_config_rows[] = {
            "bytes of f32 per segment: encode, wire and decode of different segments overlap; changes no result"),
     ROW_IN("MAX_SKIPS", "20", LNT_CFG_U32, max_skips, 1, 4e9,
            "this many skipped (non-finite) steps in a row are an error: the training has diverged"),
+    {.name = "ERROR_DTYPE",
+     .default_text = "f32",
+     .help =
+         "how plans keep error feedback between steps: f32, bf16 or int8 (4, 2 or 1.06 bytes per element and array); "
+         "fewer bytes round it; must be equal on all ranks",
+     .offset = offsetof(lnt_core_config_t, error_dtype),
+     .type = LNT_CFG_ENUM,
+     .words = lnt_error_words},
     ROW("CHECK_EVERY", "0", LNT_CFG_U32, check_every,
         "compare hashes of the parameters and moments of all ranks every so many steps and name the first tensor that "
         "differs; "

@@ -49,6 +49,13 @@ lnt_status_t lnt_plan_enter(const lnt_plan_t *plan, lnt_plan_call_t call)
     return lnt_plan_check_state(plan, call);
 }
 
+static const lnt_error_row_t *choose_errors(const lnt_plan_params_t *params, const lnt_core_config_t *config)
+{
+    lnt_error_dtype_t dtype = params->error_dtype;
+
+    return lnt_error_row(dtype != LNT_ERROR_DEFAULT ? dtype : (lnt_error_dtype_t)(LNT_ERROR_F32 + config->error_dtype));
+}
+
 lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, lnt_plan_t **plan_p)
 {
     static const lnt_plan_params_t defaults = {.struct_size = sizeof(defaults)};
@@ -59,6 +66,7 @@ lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, 
     LNT_TRY(lnt_comm_enter(comm));
     if (params == NULL) params = &defaults;
     LNT_CHECK_STRUCT(params);
+    LNT_CHECK_ARG(params->error_dtype == LNT_ERROR_DEFAULT || lnt_error_row(params->error_dtype) != NULL);
     config = &comm->context->config;
     plan = lnt_calloc(1, sizeof(*plan), "plan");
     if (plan == NULL) return LNT_ERR_NO_MEMORY;
@@ -72,6 +80,7 @@ lnt_status_t lnt_plan_create(lnt_comm_t *comm, const lnt_plan_params_t *params, 
     plan->segment_elems = (params->segment_bytes != 0 ? params->segment_bytes : config->segment_bytes) / sizeof(float);
     plan->max_skips = params->max_skips != 0 ? params->max_skips : config->max_skips;
     plan->accumulate = params->accumulate;
+    plan->errors = choose_errors(params, config);
     if (plan->bucket_elems == 0) plan->bucket_elems = 1;
     if (plan->segment_elems == 0) plan->segment_elems = 1;
     comm->n_objects++;

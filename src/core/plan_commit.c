@@ -72,6 +72,17 @@ static void describe_program(const lnt_plan_t *plan, uint64_t item, char *text, 
                    program->codec.cfg.block, (int)program->codec.cfg.scale_rule, (int)program->unit);
 }
 
+static uint64_t hash_errors(const lnt_plan_t *plan, uint64_t n)
+{
+    return n == 0 ? 0 : lnt_hash64_text(0, plan->errors->name);
+}
+
+static void describe_errors(const lnt_plan_t *plan, uint64_t item, char *text, size_t size)
+{
+    (void)item;
+    (void)snprintf(text, size, "errors in %s", plan->errors->name);
+}
+
 static uint64_t hash_sizes(const lnt_plan_t *plan, uint64_t n)
 {
     uint64_t sizes[2] = {plan->bucket_elems, plan->segment_elems}, hash = 0;
@@ -94,6 +105,7 @@ static lnt_status_t compare_layout(lnt_plan_t *plan)
          describe_tensor},
         {"program", "create the optimizer with the same options on every rank", plan->n_programs, hash_programs,
          describe_program},
+        {"error_dtype", "keep errors in the same type on every rank", 1, hash_errors, describe_errors},
         {"plan parameter", "use equal bucket and segment bytes on every rank", 2, hash_sizes, describe_size},
     };
 
@@ -112,6 +124,7 @@ static void set_hashes(lnt_plan_t *plan)
     hash = lnt_hash64_u64(plan->layout_hash, topo->n_ranks);
     for (uint32_t r = 0; r < topo->n_ranks; r++)
         hash = lnt_hash64_u64(hash, topo->node_of[r]);
+    hash = lnt_hash64_u64(hash, hash_errors(plan, 1)); /* saved state may go from one type to the other */
     plan->plan_hash = lnt_hash64_u64(hash, hash_sizes(plan, 2));
 }
 
@@ -168,6 +181,7 @@ lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t 
                                    .feeds_v = program->feeds_v,
                                    .stream = plan->n_elems >= LNT_STREAM_ELEMS,
                                    .feedback = true,
+                                   .errors = plan->errors,
                                    .stage = program->stage,
                                    .sources = plan->sources};
 }

@@ -6,15 +6,19 @@
 #include "plan_impl.h"
 
 /* Piece `index` of one owned range; *index counts down over ranges. True when it lies here. */
-static bool find_piece(const lnt_grid_t *grid, lnt_owned_t owned, size_t *index, lnt_error_extent_t *extent)
+static bool find_piece(lnt_exchange_t *exchange, lnt_owned_t owned, size_t *index, lnt_error_extent_t *extent)
 {
+    const lnt_grid_t *grid = lnt_exchange_grid(exchange);
+
     for (uint64_t pos = owned.begin; pos < owned.end;) {
         lnt_run_t run = lnt_layout_run(grid, pos, owned.end);
         if ((*index)-- == 0) {
             extent->tensor = run.tensor;
             extent->offset = run.offset;
             extent->count = run.count;
-            extent->data = owned.values + (pos - owned.begin);
+            extent->data = owned.values != NULL ? owned.values + (pos - owned.begin) : NULL;
+            extent->place = exchange;
+            extent->position = pos;
             return true;
         }
         pos += run.count;
@@ -40,11 +44,9 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if (exchange == NULL) continue;
             extent = (lnt_error_extent_t){.program = p, .codec_worker = node_of(plan, p)};
-            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_worker_error(exchange), &left, &extent))
-                goto found;
+            if (find_piece(exchange, lnt_exchange_worker_error(exchange), &left, &extent)) goto found;
             extent = (lnt_error_extent_t){.program = p, .server = true};
-            if (find_piece(lnt_exchange_grid(exchange), lnt_exchange_server_error(exchange), &left, &extent))
-                goto found;
+            if (find_piece(exchange, lnt_exchange_server_error(exchange), &left, &extent)) goto found;
         }
     }
     return LNT_ERR_OUT_OF_RANGE; /* the end of the list, not a mistake: nothing to report */
@@ -52,6 +54,17 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
 found:
     *extent_p = extent;
     return LNT_OK;
+}
+
+void lnt_plan_read_error(const lnt_error_extent_t *extent, float *out)
+{
+    lnt_exchange_read_error(extent->place, extent->server, extent->position, extent->count, out);
+}
+
+void lnt_plan_write_error(const lnt_error_extent_t *extent, const float *values)
+{
+    LNT_FP_SCOPE();
+    lnt_exchange_write_error(extent->place, extent->server, extent->position, extent->count, values);
 }
 
 lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p)

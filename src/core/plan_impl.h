@@ -67,7 +67,8 @@ struct lnt_plan {
     uint64_t bucket_elems, segment_elems;
     uint32_t max_skips;
     bool accumulate;
-    bool own_masters; /* of f32 parameters too */
+    bool own_masters;              /* of f32 parameters too */
+    const lnt_error_row_t *errors; /* how they are kept */
     bool attached, orphaned;
     lnt_plan_state_t state;
 

@@ -36,6 +36,7 @@ typedef struct model {
     uint64_t bucket_bytes, segment_bytes;
     uint32_t max_skips;
     bool accumulate;
+    lnt_error_dtype_t error_dtype;
     lnt_dtype_t dtype; /* of gradients and parameters */
     uint64_t start_seed;
 } model_t;
@@ -174,7 +175,8 @@ static inline lnt_status_t rank_plan(rank_t *rank, const model_t *model)
                                 .bucket_bytes = model->bucket_bytes,
                                 .segment_bytes = model->segment_bytes,
                                 .max_skips = model->max_skips,
-                                .accumulate = model->accumulate};
+                                .accumulate = model->accumulate,
+                                .error_dtype = model->error_dtype};
     uint64_t at = 0;
     lnt_status_t status = lnt_plan_create(rank->comm, &params, &rank->plan);
 
@@ -272,12 +274,15 @@ static inline uint64_t rank_error_hash(const rank_t *rank)
     uint64_t hash = 0;
 
     for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
+        float *values = malloc(extent.count * sizeof(*values));
+        lnt_plan_read_error(&extent, values);
         for (uint64_t k = 0; k < extent.count; k++) {
             uint32_t bits;
-            memcpy(&bits, &extent.data[k], sizeof(bits));
+            memcpy(&bits, &values[k], sizeof(bits));
             hash =
                 test_mix_pair(hash, ((uint64_t)extent.tensor << 32 | bits) ^ (extent.offset + k) << 16 ^ extent.server);
         }
+        free(values);
     }
     return hash;
 }

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "../../kernels/error_store.h"
 #include "ranks.h"
 
 /* Under sanitizers a few steps run for the sake of memory and threads; they say nothing about convergence. The seed is
@@ -57,24 +58,32 @@ static void body(rank_t *rank)
     rank_close(rank);
 }
 
-static double final_loss(uint64_t seed, const char *more)
+static double final_loss(uint64_t seed, const char *more, lnt_error_dtype_t dtype)
 {
     const world_t world = {.n_ranks = 4, .nodes = {0, 1, 2, 3}};
     char options[96];
-    quadratic_t quadratic = {
-        .model = {.n_tensors = 1, .lengths = {DIM}, .algorithm = "onebit_adam", .options = options, .start_seed = seed},
-        .seed = seed};
+    quadratic_t quadratic = {.model = {.n_tensors = 1,
+                                       .lengths = {DIM},
+                                       .algorithm = "onebit_adam",
+                                       .options = options,
+                                       .error_dtype = dtype,
+                                       .start_seed = seed},
+                             .seed = seed};
 
     (void)snprintf(options, sizeof(options), "freeze_step=%d,%s", FREEZE, more);
     ranks_run(&world, body, &quadratic);
-    printf("%-28s final loss %g\n", more, quadratic.loss);
+    printf("%-28s errors %-5s final loss %g\n", more, lnt_error_row(dtype)->name, quadratic.loss);
     return quadratic.loss;
 }
 
 START_TEST(error_feedback_is_what_makes_signs_work)
 {
-    const double twin = final_loss(SEED, "compression=off"), full = final_loss(SEED, "compression=on");
-    const double l1 = final_loss(SEED, "scale_rule=l1"), none = final_loss(SEED, "error_feedback=none");
+    const double twin = final_loss(SEED, "compression=off", LNT_ERROR_F32);
+    const double full = final_loss(SEED, "compression=on", LNT_ERROR_F32);
+    const double bf16 = final_loss(SEED, "compression=on", LNT_ERROR_BF16);
+    const double int8 = final_loss(SEED, "compression=on", LNT_ERROR_INT8);
+    const double l1 = final_loss(SEED, "scale_rule=l1", LNT_ERROR_F32);
+    const double none = final_loss(SEED, "error_feedback=none", LNT_ERROR_F32);
 
     if (TEST_SANITIZED) {
         test_say_skipped("convergence on the quadratic", "too slow under sanitizers, the dev build checks it");
@@ -82,6 +91,8 @@ START_TEST(error_feedback_is_what_makes_signs_work)
     }
     ck_assert_double_le(full, 1.5 * twin);
     ck_assert_double_le(l1, 1.5 * twin);
+    ck_assert_double_le(bf16, 1.5 * twin);
+    ck_assert_double_le(int8, 1.5 * twin);
     ck_assert_double_ge(none, 10 * full);
 }
 END_TEST
