@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "optim_impl.h"
+#include "pieces.h"
 
 const char *const lnt_clip_words[] = {"global", "bucket", NULL};
 
@@ -255,32 +256,21 @@ const lnt_step_hooks_t *lnt_clip_hooks(lnt_optim_t *optim)
 
 /* ---- the decoded mean ---- */
 
-/* f64 sums over blocks, added in block order: the same for every bucketing. */
-static lnt_status_t mean_norm(lnt_optim_t *optim, lnt_plan_t *plan, uint32_t program, double *norm_p)
+static void add_piece(lnt_optim_t *optim, const lnt_piece_t *piece, void *sum_p)
 {
-    const uint64_t piece = LNT_SPAN_MAX / optim->read_block * optim->read_block;
-    double sum = 0;
-
-    for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        for (uint64_t at = 0; at < optim->tensors[t].count; at += piece) {
-            uint64_t count = optim->tensors[t].count - at < piece ? optim->tensors[t].count - at : piece;
-            LNT_TRY(lnt_plan_read(plan, program, t, at, count, optim->scratch));
-            for (uint64_t i = 0; i < count; i += optim->norm_block) {
-                sum += lnt_arrays()->square_sum(optim->scratch + i,
-                                                count - i < optim->norm_block ? count - i : optim->norm_block);
-            }
-        }
-    }
-    *norm_p = sqrt(sum);
-    return LNT_OK;
+    lnt_pieces_add_squares(optim, piece->value, piece->count, sum_p);
 }
 
 lnt_status_t lnt_clip_survey(void *arg, lnt_plan_t *plan, uint32_t program)
 {
     lnt_optim_t *optim = arg;
+    double square = 0;
 
+    (void)plan;
     if (optim->options.clip == 0) return LNT_OK;
-    LNT_TRY(mean_norm(optim, plan, program, &optim->next_norm));
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        LNT_TRY(lnt_pieces_each(optim, program, t, add_piece, &square));
+    optim->next_norm = sqrt(square);
     optim->clipped = !by_bucket(optim) && optim->next_norm > optim->options.clip;
     if (!optim->clipped) return LNT_OK;
     optim->clip_scale = (float)(optim->options.clip / optim->next_norm);
