@@ -12,18 +12,24 @@
 typedef struct preset {
     const char *name, *algorithm; /* of --optim; of the library */
     const char *options;          /* 40% stands for that share of the steps */
-    double lr;
+    double lr, plain_lr;          /* the second one: factor for gains and biases */
     int steps;
     const char *help;
 } preset_t;
 
-static const preset_t other = {.options = "", .lr = 4e-3, .steps = 700};
+static const preset_t other = {.options = "", .lr = 4e-3, .plain_lr = 1, .steps = 700};
+
+/* What tames LAMB here: norms of gains (1) and biases (0 at the start) do not say how far these may move. */
+#define LAMB_LIMITS "max_coeff=0.3,min_coeff=0.01"
 
 static const preset_t presets[] = {
-    {"adam", "adamw", "", 4e-3, 700, "Adam with decoupled weight decay: the baseline of the gates"},
-    {"adam_l2", "adam", "", 4e-3, 700, "Adam with the decay in the gradient"},
-    {"onebit_adam", "onebit_adam", "", 4e-3, 700, "1-bit Adam"},
-    {"frozen_adam", "onebit_adam", "compression=off", 4e-3, 700, "1-bit Adam's twin: variance frozen, exchange in f32"},
+    {"adam", "adamw", "", 4e-3, 1, 700, "Adam with decoupled weight decay: the baseline of the gates"},
+    {"adam_l2", "adam", "", 4e-3, 1, 700, "Adam with the decay in the gradient"},
+    {"onebit_adam", "onebit_adam", "", 4e-3, 1, 700, "1-bit Adam"},
+    {"frozen_adam", "onebit_adam", "compression=off", 4e-3, 1, 700,
+     "1-bit Adam's twin: variance frozen, exchange in f32"},
+    {"lamb", "lamb", LAMB_LIMITS, 0.02, 1, 1000, "LAMB, trust ratio at most 0.3"},
+    {"lambc", "lambc", "", 0.02, 0.3, 1000, "LAMB, trust ratio at most 1; gains and biases learn more slowly instead"},
 };
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
@@ -140,14 +146,15 @@ bool bert_optimizer_find(bert_options_t *options, bert_optimizer_t *optimizer)
         return bert_fail("--optim %s: no such optimizer; --list shows them", options->optim);
     }
     options->lr = (options->lr > 0) ? options->lr : preset->lr;
+    options->plain_lr = (options->plain_lr > 0) ? options->plain_lr : preset->plain_lr;
     options->steps = (options->steps > 0) ? options->steps : preset->steps;
     return append_all(options, preset->options, optimizer);
 }
 
 static void print_preset(const preset_t *preset)
 {
-    printf("%-16s lr %g, %d steps: %s\n%16s %s %s\n", preset->name, preset->lr, preset->steps, preset->help, "",
-           preset->algorithm, preset->options);
+    printf("%-16s lr %g, of gains and biases %g, %d steps: %s\n%16s %s %s\n", preset->name, preset->lr,
+           preset->lr * preset->plain_lr, preset->steps, preset->help, "", preset->algorithm, preset->options);
 }
 
 void bert_optimizers_print(void)

@@ -43,6 +43,7 @@ static const row_t rows[] = {
         "last step before the variance is frozen; 0: a share of the steps"),
     ROW("freeze-percent", "25", freeze_percent, KIND_NUMBER, 0, "that share of the steps, rounded up"),
     ROW("lr", "0", lr, KIND_NUMBER, 0, "peak learning rate; 0: the optimizer's, see --list"),
+    ROW("plain-lr", "0", plain_lr, KIND_NUMBER, 0, "that of gains and biases, as a factor; 0: the optimizer's"),
     ROW("weight-decay", "0.01", weight_decay, KIND_NUMBER, 0, "of matrices and tables"),
     ROW("json", NULL, json, KIND_TEXT, 0, "file for one JSON line per step and one at the end"),
     ROW("save", NULL, save, KIND_TEXT, 0, "directory for the state after the last step"),

@@ -11,7 +11,7 @@ typedef struct bert_options {
     int ranks, nodes;
     const char *optim, *warmup_codec, *opt_options;
     int steps, seed, batch, freeze_step;
-    double freeze_percent, lr, weight_decay;
+    double freeze_percent, lr, plain_lr, weight_decay;
     const char *json, *save, *resume;
     int stop_after, eval_every, eval_windows;
     double emulate_gbps;

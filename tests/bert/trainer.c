@@ -13,11 +13,11 @@ static bool set_lr(bert_trainer_t *t, double lr)
 {
     lnt_group_t values = {.struct_size = sizeof(values)};
 
-    for (uint32_t group = 0; group < 2; group++) {
+    for (uint32_t group = 0; group < BERT_N_GROUPS; group++) {
         if (lnt_optim_get_group(t->optim, group, &values) != LNT_OK) {
             return false;
         }
-        values.lr = lr;
+        values.lr = (group == BERT_GROUP_PLAIN) ? lr * t->options->plain_lr : lr;
         if (lnt_optim_set_group(t->optim, group, &values) != LNT_OK) {
             return false;
         }

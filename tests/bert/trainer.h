@@ -10,6 +10,9 @@
 #include "report.h"
 #include "tokens.h"
 
+/* Groups of tensors: gains and biases; matrices and tables, which decay. */
+enum { BERT_GROUP_PLAIN, BERT_GROUP_DECAY, BERT_N_GROUPS };
+
 typedef struct bert_trainer {
     const bert_options_t *options;
     const bert_tokens_t *tokens;

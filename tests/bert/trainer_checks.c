@@ -1,8 +1,36 @@
 /* What a rank looks at beside training: held-out loss, equality of the ranks, rows that no token uses. */
+#include <linnet/stage.h>
 #include <string.h>
 
 #include "team.h"
 #include "trainer.h"
+
+static void swap_values(float *a, float *b, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float kept = a[i];
+
+        a[i] = b[i];
+        b[i] = kept;
+    }
+}
+
+/* Between two syncs of local steps the model differs from rank to rank; what all ranks share, and a checkpoint holds,
+ * are the masters. Puts them into the model, or the model's own values back. */
+static void swap_masters(bert_trainer_t *t)
+{
+    lnt_plan_info_t info = {.struct_size = sizeof(info)};
+    lnt_tensor_params_t tensor = {.struct_size = sizeof(tensor)};
+    uint32_t n_tensors = (lnt_plan_get_info(t->plan, &info) == LNT_OK) ? info.n_tensors : 0;
+
+    for (uint32_t i = 0; i < n_tensors; i++) {
+        float *master = lnt_plan_master(t->plan, i);
+
+        if ((lnt_plan_get_tensor(t->plan, i, &tensor) == LNT_OK) && (master != tensor.param)) {
+            swap_values(master, tensor.param, tensor.count);
+        }
+    }
+}
 
 bool bert_trainer_evaluate(bert_trainer_t *t, bert_score_t *score)
 {
@@ -11,8 +39,10 @@ bool bert_trainer_evaluate(bert_trainer_t *t, bert_score_t *score)
     uint64_t bits[N], all[BERT_RANKS_MAX * N];
     double sums[N] = {0}, value;
 
+    swap_masters(t);
     bert_evaluate(t->model, t->eval_batch, &t->tokens->held_out, t->minus_log, t->config.vocab,
                   t->options->eval_windows / EVAL_CHUNK, (int)t->rank, (int)t->n_ranks, &mine);
+    swap_masters(t);
     memcpy(bits, &mine, sizeof(mine));
     if (!bert_team_gather(t->comm, t->n_ranks, bits, N, all)) {
         return false;

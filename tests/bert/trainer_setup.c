@@ -7,8 +7,6 @@
 #include "team.h"
 #include "trainer.h"
 
-enum { GROUP_PLAIN = 0, GROUP_DECAY = 1, N_GROUPS = 2 };
-
 /* Rank r of n plays on node r * nodes / n. */
 static bool create_comm(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
 {
@@ -60,12 +58,12 @@ static bool register_tensor(bert_trainer_t *t, const char *name, int first, size
 static bool register_tensors(bert_trainer_t *t)
 {
     if (t->options->one_tensor) {
-        return register_tensor(t, "model", 0, bert_model_n_params(t->model), GROUP_DECAY);
+        return register_tensor(t, "model", 0, bert_model_n_params(t->model), BERT_GROUP_DECAY);
     }
     for (int i = 0; i < bert_model_n_tensors(t->model); i++) {
         const bert_tensor_t *tensor = bert_model_tensor(t->model, i);
 
-        if (!register_tensor(t, tensor->name, i, tensor->count, tensor->decay ? GROUP_DECAY : GROUP_PLAIN)) {
+        if (!register_tensor(t, tensor->name, i, tensor->count, tensor->decay ? BERT_GROUP_DECAY : BERT_GROUP_PLAIN)) {
             return false;
         }
     }
@@ -74,18 +72,18 @@ static bool register_tensors(bert_trainer_t *t)
 
 static bool create_optimizer(bert_trainer_t *t)
 {
-    lnt_group_t groups[N_GROUPS] = {{.struct_size = sizeof(lnt_group_t)}, {.struct_size = sizeof(lnt_group_t)}};
+    lnt_group_t groups[BERT_N_GROUPS] = {{.struct_size = sizeof(lnt_group_t)}, {.struct_size = sizeof(lnt_group_t)}};
     lnt_optim_params_t params = {.struct_size = sizeof(params),
                                  .algorithm = t->optimizer->algorithm,
                                  .options = t->optimizer->options,
                                  .groups = groups,
-                                 .n_groups = N_GROUPS};
+                                 .n_groups = BERT_N_GROUPS};
 
-    for (int i = 0; i < N_GROUPS; i++) {
+    for (int i = 0; i < BERT_N_GROUPS; i++) {
         lnt_group_defaults(&groups[i]);
         groups[i].lr = t->options->lr;
     }
-    groups[GROUP_DECAY].weight_decay = t->options->weight_decay;
+    groups[BERT_GROUP_DECAY].weight_decay = t->options->weight_decay;
     return lnt_optim_create(t->plan, &params, &t->optim) == LNT_OK;
 }
 
