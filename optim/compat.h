@@ -49,7 +49,7 @@ lnt_status_t lnt_compat_add_programs(lnt_optim_t *optim, lnt_unit_t unit, const 
 lnt_status_t lnt_compat_check(const lnt_optim_options_t *options); /* the unit */
 lnt_status_t lnt_compat_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask);
 
-bool lnt_compat_freezes(const lnt_optim_t *optim); /* after a commit: it is frozen from here on */
+bool lnt_compat_freezes(const lnt_optim_t *optim);                  /* after a commit: it is frozen from here on */
 uint64_t lnt_compat_pads(const lnt_optim_t *optim, uint64_t count); /* of a unit of `count` elements */
 
 /* Phases are functions of these. */
@@ -94,6 +94,6 @@ static inline uint8_t *lnt_compat_masked(const lnt_optim_t *optim)
     return optim->arrays[LNT_COMPAT_MASKED];
 }
 
-extern const lnt_optim_row_t lnt_compat_adam_row, lnt_compat_lamb_row;
+extern const lnt_optim_row_t lnt_compat_adam_row, lnt_compat_lamb_row, lnt_compat_zero_one_row;
 
 #endif

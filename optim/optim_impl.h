@@ -23,6 +23,7 @@ typedef enum lnt_feedback { LNT_FEEDBACK_FULL, LNT_FEEDBACK_WORKER, LNT_FEEDBACK
 
 typedef struct lnt_optim_options {
     uint64_t freeze_step;
+    uint64_t var_update_scaler, local_step_scaler, local_step_clipper;
     int codec;            /* index into lnt_exchange_codec_words; of the warm-up where there is one */
     uint32_t codec_block; /* 0: see docs/optimizers.md */
     uint32_t block;       /* of signs, norms and the test for dead coordinates */
@@ -44,7 +45,7 @@ typedef struct lnt_optim_options {
     int late_idle;         /* lnt_late_idle_t */
     int compat;            /* these two choose a row: lnt_optim_variant_t */
     int amsgrad;
-    int unit; /* lnt_unit_t, of compat rows */
+    int unit;                    /* lnt_unit_t, of compat rows */
     double max_coeff, min_coeff; /* of a trust ratio; max_coeff 0: no limit */
     double clamp_value;          /* largest norm of parameters in a trust ratio; 0: no limit */
     double coeff_beta, factor_max, factor_min, factor_threshold; /* of 1-bit LAMB */
@@ -107,12 +108,17 @@ struct lnt_optim_row {
     const lnt_cfg_row_t *options;
     const lnt_phase_row_t *phases;    /* the first that may be entered is the phase; the last always may */
     bool l2_decay;                    /* decay enters the gradient; else it is decoupled */
+    uint32_t keeps[2];                /* programs whose errors live before and after the freeze; 0: the phase's */
+    bool masters_differ;              /* between ranks: every rank saves its own, and nobody compares them */
     const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze, or */
     bool freezes_itself;              /* one that is its own business */
     const lnt_state_array_t *arrays;  /* at most LNT_ARRAYS_MAX, then one without a name */
     const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
+    /* Before a step begins, constants of groups being ready: may change what it runs. Nothing durable may change; after
+     * an error the step has not begun. NULL: nothing. */
+    lnt_status_t (*prepare)(lnt_optim_t *optim, lnt_step_params_t *params);
     /* Changes the constants of the groups that lnt_optim_begin has prepared, and nothing else. NULL: nothing. */
     void (*begin)(lnt_optim_t *optim);
     uint64_t (*work_count)(const lnt_optim_t *optim); /* numbers in optim->work; NULL: none */
@@ -132,6 +138,9 @@ const lnt_optim_row_t *lnt_optim_choose_row(const lnt_optim_row_t *row, const ch
 /* Rows of its table of values, and those that all algorithms have. */
 uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
 const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);
+
+/* Programs whose errors live in a phase: those that are saved. */
+uint32_t lnt_optim_keeps(const lnt_optim_row_t *row, const lnt_phase_stats_t *stats);
 
 /* Counts of values. */
 uint64_t lnt_values_one(const lnt_optim_t *optim);

@@ -75,10 +75,13 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     params.micro_steps = optim->micro_steps;
     params.hyper_hash = hyper_hash(optim);
     params.step = optim->step;
-    if (!optim->in_step) params.hooks = lnt_clip_hooks(optim);
-    LNT_TRY(lnt_plan_begin(optim->plan, &params)); /* refuses a step inside a step, whose constants are in use */
-    prepare_groups(optim);
-    if (optim->row->begin != NULL) optim->row->begin(optim);
+    if (!optim->in_step) { /* a step inside a step is refused below, and the constants are in use */
+        prepare_groups(optim);
+        if (optim->row->begin != NULL) optim->row->begin(optim);
+        params.hooks = lnt_clip_hooks(optim);
+        if (optim->row->prepare != NULL) LNT_TRY(optim->row->prepare(optim, &params));
+    }
+    LNT_TRY(lnt_plan_begin(optim->plan, &params));
     optim->clipped = false;
     optim->next_norm = 0;
     optim->in_step = true;
@@ -241,7 +244,7 @@ uint64_t lnt_optim_hash(const lnt_optim_t *optim)
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
-        hash = lnt_hash64(hash, tensor->x, tensor->count * sizeof(float));
+        if (!optim->row->masters_differ) hash = lnt_hash64(hash, tensor->x, tensor->count * sizeof(float));
         for (uint32_t i = 0; optim->row->arrays[i].name != NULL; i++) {
             const lnt_state_array_t *array = &optim->row->arrays[i];
             if (!array->local && lnt_optim_holds(optim, array))

@@ -25,6 +25,7 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
         }
     }
     if (strcmp(lnt_compat_lamb_row.name, name) == 0) return &lnt_compat_lamb_row;
+    if (strcmp(lnt_compat_zero_one_row.name, name) == 0) return &lnt_compat_zero_one_row;
     return NULL;
 }
 
@@ -126,6 +127,13 @@ const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *phases, const 
     return phases;
 }
 
+uint32_t lnt_optim_keeps(const lnt_optim_row_t *row, const lnt_phase_stats_t *stats)
+{
+    uint32_t programs = row->keeps[stats->frozen];
+
+    return programs != 0 ? programs : lnt_optim_phase_row(row->phases, stats)->programs;
+}
+
 const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim)
 {
     lnt_phase_stats_t stats = {optim->step, optim->frozen, optim->options.compression};
@@ -138,7 +146,8 @@ const char *lnt_phase_name(lnt_phase_t phase)
     static const char *const names[] = {[LNT_PHASE_WARMUP] = "warmup",
                                         [LNT_PHASE_COMPRESSED] = "compressed",
                                         [LNT_PHASE_PLAIN] = "plain",
-                                        [LNT_PHASE_FROZEN] = "frozen"};
+                                        [LNT_PHASE_FROZEN] = "frozen",
+                                        [LNT_PHASE_LOCAL] = "local"};
 
     return (size_t)phase < sizeof(names) / sizeof(names[0]) ? names[phase] : "unknown";
 }

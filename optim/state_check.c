@@ -209,6 +209,7 @@ bool lnt_state_is_common(const lnt_optim_row_t *row, const char *section)
         const lnt_state_values_t *values = lnt_optim_values_row(row, i);
         if (strcmp(values->name, section) == 0) return !values->local;
     }
+    if (row->masters_differ && strcmp(section, LNT_STATE_MASTERS) == 0) return false;
     return strcmp(section, LNT_STATE_ERRORS) != 0;
 }
 

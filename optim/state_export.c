@@ -129,7 +129,8 @@ static void put_error(writer_t *writer, const lnt_error_extent_t *extent)
 
 static lnt_status_t write_errors(const lnt_optim_t *optim, writer_t *writer, uint32_t n_nodes)
 {
-    const uint32_t programs = lnt_optim_current_phase(optim)->programs;
+    const lnt_phase_stats_t stats = {optim->step, optim->frozen, optim->options.compression};
+    const uint32_t programs = lnt_optim_keeps(optim->row, &stats);
     lnt_error_extent_t extent;
     lnt_status_t status;
 

@@ -70,7 +70,7 @@ static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, l
     LNT_TRY(lnt_state_check(import->optim, &import->blob));
     stats.committed = import->blob.header.step;
     stats.frozen = import->blob.header.frozen != 0;
-    import->programs = lnt_optim_phase_row(import->optim->row->phases, &stats)->programs;
+    import->programs = lnt_optim_keeps(import->optim->row, &stats);
     mine->common = hash_common(import->optim->row, &import->blob);
     mine->error_bytes = lnt_state_find(&import->blob, LNT_STATE_ERRORS)->bytes;
     return LNT_OK;

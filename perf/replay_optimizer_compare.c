@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../optim/optim_impl.h"
 #include "../src/core/plan_impl.h"
 
 #define ERROR_TOLERANCE 2e-5
@@ -185,6 +186,38 @@ static double deviation_values(replay_run_t *run, const replay_recorded_t *recor
     return worst;
 }
 
+/* Intervals and counters of 0/1 Adam, and whether its variance stands. */
+static double deviation_counters(replay_run_t *run, const replay_recorded_t *recorded)
+{
+    static const char *const names[] = {"var_interval", "var_counter", "local_interval", "local_counter"};
+    const int32_t *want = replay_recorded_row(recorded, sizeof(*want));
+    double differ = 0;
+
+    for (size_t i = 0; i < 4; ++i) {
+        const double *got = lnt_optim_values(run->ranks[0].optim, names[i], NULL);
+        differ += ((got == NULL) || (recorded->width != 5)) ? INFINITY : fabs(got[0] - want[i]);
+    }
+    return differ + (run->ranks[0].optim->frozen != (want[4] != 0));
+}
+
+/* Sums of learning rates, tensor by tensor in plan order. */
+static double deviation_rates(replay_run_t *run, const replay_recorded_t *recorded)
+{
+    const replay_model_t *model = &run->model;
+    const double *want = replay_recorded_row(recorded, sizeof(*want)), *got;
+    double worst = 0;
+
+    got = lnt_optim_values(run->ranks[0].optim, recorded->view, NULL);
+    if ((got == NULL) || (recorded->width != model->n_tensors)) {
+        return INFINITY;
+    }
+    for (uint32_t p = 0; p < model->n_tensors; ++p) {
+        const double value = got[model->tensors[model->tensor_at[p]].group];
+        worst = replay_larger(worst, (value != want[p]) ? fabs(value - want[p]) / fabs(want[p]) : 0);
+    }
+    return worst;
+}
+
 /* The pads of the one buffer, in units of the worker's scale. */
 static double deviation_tail(replay_run_t *run, const replay_recorded_t *recorded)
 {
@@ -212,6 +245,8 @@ static const array_row_t rows[] = {
     {"exp_avg_sq_fresh", "f32", "exp_avg_sq_fresh", deviation_elements, -1},
     {"momentum_accumulator", "f32", "momentum_accumulator", deviation_elements, -1},
     {"momentum_accumulator_all", "f32", "momentum_accumulator", deviation_elements, -1},
+    {"zo_counters", "i32", NULL, deviation_counters, 0},
+    {"zo_lrs", "f64", "lr_sum", deviation_rates, COEFFICIENT_TOLERANCE},
     {"fused_tail", "f32", "fused_tail", deviation_tail, -1},
     {"scaling_coeff", "f64", "scaling_coeff", deviation_values, COEFFICIENT_TOLERANCE},
     {"lamb_coeff_freeze", "f64", "lamb_coeff_freeze", deviation_values, COEFFICIENT_TOLERANCE},

@@ -92,7 +92,8 @@ typedef enum lnt_phase {
     LNT_PHASE_WARMUP = 0,
     LNT_PHASE_COMPRESSED = 1,
     LNT_PHASE_PLAIN = 2,
-    LNT_PHASE_FROZEN = 3
+    LNT_PHASE_FROZEN = 3,
+    LNT_PHASE_LOCAL = 4 /* local steps between exchanges (zero_one_adam) */
 } lnt_phase_t;
 LNT_API const char *lnt_phase_name(lnt_phase_t phase);
 
