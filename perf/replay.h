@@ -77,5 +77,6 @@ typedef int (*replay_fn_t)(const case_file_t *file, const replay_how_t *how, rep
 int replay_exchange(const case_file_t *file, const replay_how_t *how, replay_report_t *report);
 int replay_allreduce(const case_file_t *file, const replay_how_t *how, replay_report_t *report);
 int replay_optimizer(const case_file_t *file, const replay_how_t *how, replay_report_t *report);
+int replay_model_adam(const case_file_t *file, const replay_how_t *how, replay_report_t *report);
 
 #endif
