@@ -6,26 +6,37 @@
 
 #include "ranks.h"
 
-enum { FREEZE = 24, STEPS = 48, BLOCK = 128 };
+enum { FREEZE = 24, STEPS = 48, MAX_STEPS = 140 };
 
 typedef struct trial {
     model_t model;
     uint64_t seed;
     double noise; /* of a rank's gradient beside the common part of length 1 per element */
     double loud;  /* rank 0's gradient is so many times longer */
-    double factors[STEPS], norms[STEPS];
+    double factors[MAX_STEPS], norms[MAX_STEPS];
     double seen_norm[MAX_RANKS], seen_factor[MAX_RANKS];
     uint64_t hash;
     uint32_t n_steps;
+    uint32_t quiet_steps; /* at first the ranks agree: no noise */
+    double scale;         /* of gradients: 0: 1; from the freeze on it is another */
     bool reversed;
-    float *x; /* result of rank 0 */
+    double r, recorded; /* at the end */
+    float *x;           /* result of rank 0 */
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_t i)
 {
     double common = normal_at(trial->seed, i), own = normal_at(test_mix_pair(trial->seed, step * 64u + rank), i);
 
-    return (float)((common + trial->noise * own) * (rank == 0 ? trial->loud : 1));
+    return (float)((common + (step >= trial->quiet_steps ? trial->noise : 0) * own) * (rank == 0 ? trial->loud : 1));
+}
+
+/* Gradients come multiplied by scale * 2 and as sums over 2 micro-batches. */
+static void set_scale(rank_t *rank, double scale, float *grad)
+{
+    ranks_ok(lnt_optim_set_scaling(rank->optim, scale, 2));
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        grad[i] = grad[i] * (float)(2 * scale);
 }
 
 static void train(rank_t *rank, trial_t *trial)
@@ -36,6 +47,7 @@ static void train(rank_t *rank, trial_t *trial)
         lnt_optim_info_t info;
         for (uint64_t i = 0; i < rank->n_elems; i++)
             grad[i] = grad_at(trial, rank->rank, step, i);
+        if (trial->scale != 0) set_scale(rank, step < FREEZE ? trial->scale : 64, grad);
         ranks_ok(lnt_optim_begin(rank->optim));
         for (uint32_t k = 0; k < rank->model->n_tensors; k++) {
             uint32_t t = trial->reversed ? rank->model->n_tensors - 1 - k : k;
@@ -64,6 +76,10 @@ static void body(rank_t *rank)
     rank_open(rank, &trial->model);
     train(rank, trial);
     if (rank->rank == 0) trial->hash = lnt_optim_hash(rank->optim);
+    if (rank->rank == 0 && trial->model.algorithm[0] == 'o') {
+        trial->recorded = lnt_optim_values(rank->optim, "clip_state", NULL)[0];
+        trial->r = lnt_optim_values(rank->optim, "clip_state", NULL)[1];
+    }
     if (rank->rank == 0 && trial->x != NULL) memcpy(trial->x, rank->x, rank->n_elems * sizeof(float));
     rank_close(rank);
 }
@@ -118,6 +134,41 @@ START_TEST(the_factor_does_not_jump_at_the_freeze)
     ck_assert_double_le(fabs(mean(trial.norms, FREEZE, STEPS) / mean(trial.norms, 0, FREEZE) - 1), 0.03);
     for (uint32_t step = 1; step < STEPS; step++) /* no single step is apart either: 6 standard deviations */
         ck_assert_double_le(fabs(trial.factors[step] / before - 1), 0.1);
+}
+END_TEST
+
+/* Another loss scale and micro-steps: the norms are those of gradients, so neither phase sees anything of it. */
+START_TEST(scales_of_the_loss_are_no_norms)
+{
+    trial_t trial = make_trial("freeze_step=24,block=128,clip=10"), scaled = trial;
+
+    scaled.scale = 1024;
+    ranks_run(&worlds[_i], body, &trial);
+    ranks_run(&worlds[_i], body, &scaled);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        ck_assert_double_le(fabs(scaled.norms[step] / trial.norms[step] - 1),
+                            1e-12); /* powers of two: exact but for sums */
+        ck_assert_double_le(fabs(scaled.factors[step] / trial.factors[step] - 1), 1e-6);
+    }
+}
+END_TEST
+
+/* r is the mean over the last 100 warm-up steps: 40 with ratios of 1 have been forgotten after 140, of 120 steps with
+ * ratios near 0.6 (two ranks: sqrt((1 + 2) / (1 + 4)) = 0.77) 20 are left. */
+START_TEST(the_ratio_is_of_the_last_hundred_steps)
+{
+    static const uint32_t freeze[2] = {140, 120};
+
+    for (int k = 0; k < 2; k++) {
+        char options[64] = "";
+        trial_t trial = make_trial(options);
+        (void)snprintf(options, sizeof(options), "freeze_step=%u,block=128,clip=10", freeze[k]);
+        trial.n_steps = freeze[k];
+        trial.quiet_steps = 40;
+        ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, body, &trial);
+        ck_assert_double_eq(trial.recorded, freeze[k]);
+        ck_assert_double_le(fabs(trial.r - (k == 0 ? sqrt(0.6) : 0.2 + 0.8 * sqrt(0.6))), 0.01);
+    }
 }
 END_TEST
 
@@ -214,7 +265,7 @@ static void check_buckets(const trial_t *trial, const world_t *world, double cli
     }
 }
 
-static void run_buckets(const world_t *world, double clip, double loud)
+static void run_buckets(const world_t *world, double clip, double loud, double scale)
 {
     char options[96] = "";
     lnt_group_t group;
@@ -235,6 +286,7 @@ static void run_buckets(const world_t *world, double clip, double loud)
                             .bucket_bytes = 1024,
                             .start_seed = 11};
     trial.loud = loud;
+    trial.scale = scale;
     trial.n_steps = 1;
     trial.x = calloc(1024, sizeof(float));
     for (uint64_t i = 0; i < 1024; i++)
@@ -250,9 +302,9 @@ static void run_buckets(const world_t *world, double clip, double loud)
 /* The mean reported is at most clip for any input, also where one rank is loud: no bucket of its passes the limit. */
 START_TEST(every_bucket_of_every_rank_is_limited_by_its_own_norm)
 {
-    run_buckets(&worlds[_i], 20, 1);
-    run_buckets(&worlds[_i], 60, 1 + 30 * test_random_unit());
-    run_buckets(&worlds[_i], 1e-3, 1);
+    run_buckets(&worlds[_i], 20, 1, 0);
+    run_buckets(&worlds[_i], 60, 1 + 30 * test_random_unit(), 1024);
+    run_buckets(&worlds[_i], 1e-3, 1, 4);
 }
 END_TEST
 
@@ -329,6 +381,8 @@ int main(void)
     TCase *tcase = tcase_create("clip");
 
     tcase_add_loop_test(tcase, the_factor_does_not_jump_at_the_freeze, 0, N_WORLDS);
+    tcase_add_loop_test(tcase, scales_of_the_loss_are_no_norms, 0, N_WORLDS);
+    tcase_add_test(tcase, the_ratio_is_of_the_last_hundred_steps);
     tcase_add_loop_test(tcase, short_gradients_are_left_alone, 0, N_WORLDS);
     tcase_add_loop_test(tcase, a_loud_rank_is_clipped_like_the_others, 0, N_WORLDS);
     tcase_add_loop_test(tcase, global_clipping_depends_on_no_bucket_order_or_thread, 0, N_WORLDS);
