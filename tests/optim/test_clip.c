@@ -129,6 +129,7 @@ START_TEST(the_factor_does_not_jump_at_the_freeze)
     ranks_run(&worlds[_i], body, &trial);
     before = mean(trial.factors, 0, FREEZE);
     after = mean(trial.factors, FREEZE, STEPS);
+    ck_assert_double_eq(trial.recorded, FREEZE); /* the ratio stands from then on */
     ck_assert_double_lt(before, 0.3);
     ck_assert_double_le(fabs(after / before - 1), 0.03);
     ck_assert_double_le(fabs(mean(trial.norms, FREEZE, STEPS) / mean(trial.norms, 0, FREEZE) - 1), 0.03);

@@ -191,12 +191,15 @@ END_TEST
 static void resume_body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
-    uint64_t bytes;
+    uint64_t bytes, n;
     uint8_t *blob;
+    double counters[2];
 
     rank_open(rank, &trial->model);
     for (uint32_t step = 0; step < trial->save_at; step++)
         (void)one_step(rank, trial, step);
+    memcpy(counters, lnt_optim_values(rank->optim, "loss_scaler", &n), sizeof(counters));
+    ck_assert_uint_eq(n, 2);
     ranks_ok(lnt_optim_state_size(rank->optim, &bytes));
     blob = malloc(bytes);
     ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes));
@@ -208,6 +211,7 @@ static void resume_body(rank_t *rank)
     rank_close(rank);
     rank_open(rank, &trial->model);
     ranks_ok(lnt_optim_state_import(rank->optim, blob, bytes));
+    ck_assert_mem_eq(lnt_optim_values(rank->optim, "loss_scaler", NULL), counters, sizeof(counters));
     for (uint32_t step = trial->save_at; step < STEPS; step++) {
         (void)one_step(rank, trial, step);
         ck_assert_double_eq(lnt_optim_loss_scale(rank->optim), trial->scales[step]);
