@@ -9,7 +9,6 @@
  * there already. Then some bucket starts after the flag, whatever the threads do.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "../base/fp_env.h"
 #include "plan_impl.h"
@@ -60,6 +59,11 @@ static float step_factor(const lnt_plan_t *plan, uint32_t program, const lnt_ste
 
     return plan->programs[program].unscaled || (params->unscaled >> program & 1u) != 0 ? (float)share
                                                                                        : scaled(share, params);
+}
+
+float lnt_plan_local_factor(const lnt_plan_t *plan)
+{
+    return scaled(1.0, &plan->step_params);
 }
 
 static uint32_t count_travelling(const lnt_plan_t *plan, const lnt_plan_bucket_t *bucket)
@@ -185,12 +189,19 @@ static void release(lnt_plan_t *plan, uint32_t number)
         lnt_job_ready(plan->comm->exec, &plan->job, g);
 }
 
+static void bucket_is_ready(lnt_plan_t *plan, uint32_t bucket)
+{
+    LNT_FP_SCOPE(); /* the hook computes on the caller's thread */
+
+    plan->hooks.bucket_ready(plan->hooks.arg, bucket);
+}
+
 /* The bucket's graphs may start once all its tensors are ready. */
 static void count_down(lnt_plan_t *plan, const lnt_plan_tensor_t *tensor)
 {
     for (uint32_t b = tensor->first_bucket; b < tensor->end_bucket; b++) {
         if (atomic_fetch_sub_explicit(&plan->buckets[b].waiting, 1, memory_order_acq_rel) != 1) continue;
-        if (plan->hooks.bucket_ready != NULL) plan->hooks.bucket_ready(plan->hooks.arg, b);
+        if (plan->hooks.bucket_ready != NULL) bucket_is_ready(plan, b);
         if (b < plan->first_held) release(plan, b);
     }
 }
@@ -415,64 +426,5 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     plan->stats.committed++;
     plan->stats.skipped_in_a_row = 0;
     plan->unchecked++;
-    return LNT_OK;
-}
-
-/* ---- reading gradients and decoded values ---- */
-
-const float *lnt_plan_local(const lnt_plan_t *plan, uint32_t tensor, uint64_t offset, uint64_t count, float *out)
-{
-    const lnt_source_t *source = &plan->sources[tensor];
-    const uint8_t *values = source->values;
-
-    if (values != NULL) values += offset * lnt_dtype_size(source->dtype);
-    if (values == NULL && source->accumulated != NULL) return source->accumulated + offset;
-    if (source->accumulated == NULL && values != NULL && source->dtype == LNT_F32)
-        return (const float *)(const void *)values;
-    if (values == NULL) {
-        memset(out, 0, count * sizeof(*out));
-    } else {
-        lnt_arrays()->widen[source->dtype](values, count, out);
-    }
-    if (source->accumulated != NULL) lnt_arrays()->add(out, source->accumulated + offset, count);
-    return out;
-}
-
-float lnt_plan_local_factor(const lnt_plan_t *plan)
-{
-    return scaled(1.0, &plan->step_params);
-}
-
-/* The part of one extent of a bucket that lies in [offset, end) of its tensor. */
-static void read_extent(const lnt_exchange_t *exchange, size_t i, uint64_t offset, uint64_t end, float *out)
-{
-    const lnt_grid_t *grid = lnt_exchange_grid(exchange);
-    const lnt_extent_t *extent = &grid->extents[i];
-    uint64_t begin = extent->offset > offset ? extent->offset : offset;
-    uint64_t stop = extent->offset + extent->count < end ? extent->offset + extent->count : end;
-
-    if (begin < stop) {
-        (grid->packed ? lnt_exchange_read_part : lnt_exchange_read)(exchange, grid->pos[i] + (begin - extent->offset),
-                                                                    stop - begin, out + (begin - offset));
-    }
-}
-
-lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
-                           float *out)
-{
-    LNT_CHECK_ARG(plan != NULL && out != NULL);
-    if (!plan->surveying) return lnt_error(LNT_ERR_INVALID_USAGE, NULL, "lnt_plan_read is legal inside survey only");
-    LNT_CHECK_ARG(program < plan->n_programs && (plan->step_programs >> program & 1u) != 0);
-    LNT_CHECK_ARG(tensor < plan->n_tensors);
-    LNT_CHECK_ARG(!plan->programs[program].packed || plan->programs[program].unit != LNT_UNIT_NONE);
-    LNT_CHECK_ARG(offset <= plan->tensors[tensor].params.count && count <= plan->tensors[tensor].params.count - offset);
-    for (uint32_t b = plan->tensors[tensor].first_bucket; b < plan->tensors[tensor].end_bucket; b++) {
-        const lnt_exchange_t *exchange = plan->buckets[b].exchange[program];
-        if (exchange == NULL) continue;
-        for (size_t i = 0; i < lnt_exchange_grid(exchange)->n_extents; i++) {
-            if (lnt_exchange_grid(exchange)->extents[i].tensor == tensor)
-                read_extent(exchange, i, offset, offset + count, out);
-        }
-    }
     return LNT_OK;
 }

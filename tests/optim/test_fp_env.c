@@ -305,7 +305,9 @@ START_TEST(steps_give_the_same_bytes)
         {.algorithm = "onebit_adam",
          .options = "freeze_step=3,warmup_codec=int4,scale_rule=l1,max_dead_share=1",
          .dtype = LNT_BF16,
-         .accumulate = true}};
+         .accumulate = true},
+        {.algorithm = "onebit_adam", .options = "freeze_step=3,block=64,max_dead_share=1,clip=0.1", .dtype = LNT_F32},
+        {.algorithm = "adamw", .options = "clip=0.1,clip_mode=bucket", .dtype = LNT_F16}};
     lnt_group_t group;
     model_t model = models[_i];
 
@@ -377,7 +379,7 @@ int main(void)
     tcase_add_test(tcase, codecs_give_the_same_bytes);
     tcase_add_test(tcase, numbers_are_read_the_same);
     tcase_add_test(tcase, collectives_give_the_same_bytes);
-    tcase_add_loop_test(tcase, steps_give_the_same_bytes, 0, 4);
+    tcase_add_loop_test(tcase, steps_give_the_same_bytes, 0, 6);
     tcase_add_test(tcase, plans_give_the_same_bytes);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
