@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "freeze.h"
 #include "pieces.h"
 #include "plain_options.h"
 
@@ -76,11 +77,12 @@ static void add_norms(lnt_optim_t *optim, const lnt_piece_t *piece, void *arg)
     const float clip = lnt_pieces_clip(optim);
     const float *m = lnt_optim_f32(optim, LNT_ADAM_M) + piece->at, *v = lnt_optim_f32(optim, LNT_ADAM_V) + piece->at;
     const float *x = piece->tensor->x + piece->offset;
+    const uint8_t *dead = optim->row->freezing != NULL ? lnt_freeze_dead_span(optim, piece->tensor, piece->at) : NULL;
     float *value = piece->value;
     lnt_lamb_norms_t *norms = arg;
 
     for (uint64_t i = 0; i < piece->count; i++)
-        value[i] = lnt_lamb_ahead(&k, value[i] * clip, m[i], v[i], x[i]);
+        value[i] = dead != NULL && dead[i] != 0 ? 0 : lnt_lamb_ahead(&k, value[i] * clip, m[i], v[i], x[i]);
     lnt_pieces_add_squares(optim, value, piece->count, &norms->u);
     lnt_pieces_add_squares(optim, x, piece->count, &norms->x);
 }

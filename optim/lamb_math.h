@@ -58,4 +58,29 @@ static inline bool lnt_lamb_ratio(const lnt_lamb_limits_t *limits, double x_norm
     return true;
 }
 
+/* ---- 1-bit LAMB after the freeze ---- */
+
+/* The variance that goes on: from the gradient that the momentum gives away. */
+LNT_HD float lnt_lamb_fresh(const lnt_adam_consts_t *k, float m, float m_before, float fresh)
+{
+    float g = (m - k->b1 * m_before) / k->o1;
+
+    return k->b2 * fresh + k->o2 * (g * g);
+}
+
+typedef struct lnt_lamb_factor_limits {
+    double least, most, threshold;
+} lnt_lamb_factor_limits_t;
+
+/* ratio: the largest of frozen over fresh denominators. p, u: norms of the direction without and with decay; both 0
+ * where there is no decay. */
+static inline double lnt_lamb_factor(const lnt_lamb_factor_limits_t *limits, double ratio, double p, double u,
+                                     double last)
+{
+    double share = p < u ? p / u : 1;
+    double factor = lnt_lamb_between(ratio * share + (1 - share), limits->least, limits->most);
+
+    return lnt_lamb_between(factor, (1 - limits->threshold) * last, (1 + limits->threshold) * last);
+}
+
 #endif

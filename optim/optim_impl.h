@@ -50,6 +50,7 @@ typedef struct lnt_optim_options {
     double clamp_value;          /* largest norm of parameters in a trust ratio; 0: no limit */
     double coeff_beta, factor_max, factor_min, factor_threshold; /* of 1-bit LAMB */
     bool bias_correction, always_adapt, trust_clip, grad_averaging, debias;
+    bool momentum_scaling; /* of 1-bit LAMB */
 } lnt_optim_options_t;
 
 extern const char *const lnt_exchange_codec_words[];
@@ -250,7 +251,7 @@ lnt_status_t lnt_adam_check(const lnt_optim_options_t *options);
 lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage);
 extern const lnt_phase_row_t lnt_adam_phases[];
 
-extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row;
+extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row, lnt_onebit_lamb_row;
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
 
 #endif

@@ -143,7 +143,8 @@ LNT_API lnt_status_t lnt_plan_end(lnt_plan_t *plan);
 LNT_API float lnt_plan_local_factor(const lnt_plan_t *plan);
 
 /* Inside survey: the decoded values of elements [offset, offset + count) of a tensor; offset must be a block border,
- * and offset + count a block border or the tensor's end; anything in programs with a unit. */
+ * and offset + count a block border or the tensor's end; anything in packed programs and in programs with a unit.
+ * Elements that a changeable program does not carry are left alone in out. */
 LNT_API lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, uint64_t offset, uint64_t count,
                                    float *out);
 

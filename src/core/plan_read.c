@@ -42,7 +42,6 @@ lnt_status_t lnt_plan_read(lnt_plan_t *plan, uint32_t program, uint32_t tensor, 
     if (!plan->surveying) return lnt_error(LNT_ERR_INVALID_USAGE, NULL, "lnt_plan_read is legal inside survey only");
     LNT_CHECK_ARG(program < plan->n_programs && (plan->step_programs >> program & 1u) != 0);
     LNT_CHECK_ARG(tensor < plan->n_tensors);
-    LNT_CHECK_ARG(!plan->programs[program].packed || plan->programs[program].unit != LNT_UNIT_NONE);
     LNT_CHECK_ARG(offset <= plan->tensors[tensor].params.count && count <= plan->tensors[tensor].params.count - offset);
     for (uint32_t b = plan->tensors[tensor].first_bucket; b < plan->tensors[tensor].end_bucket; b++) {
         const lnt_exchange_t *exchange = plan->buckets[b].exchange[program];

@@ -91,9 +91,9 @@ static void body(rank_t *rank)
     for (uint32_t step = 0; step < STEPS; step++) {
         if (rank->rank == 0) oracle_step(o, step);
         exact_step(rank, &o->trial, step, grad);
-        exact_compare(&o->trial, "parameters", rank->x, o->x);
-        exact_compare_view(rank, &o->trial, "exp_avg", o->m);
-        exact_compare_view(rank, &o->trial, "exp_avg_sq", o->v);
+        exact_compare(&o->trial, "parameters", rank->x, o->x, o->trial.start_squares);
+        exact_compare_view(rank, &o->trial, "exp_avg", o->m, o->v);
+        exact_compare_view(rank, &o->trial, "exp_avg_sq", o->v, NULL);
         exact_compare_values(rank, "lamb_coeff", o->coeff, o->trial.model.n_tensors);
         ranks_barrier();
     }

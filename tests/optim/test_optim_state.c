@@ -129,7 +129,7 @@ static resume_t draw_resume(const char *algorithm, char *options, size_t size)
     resume_t resume = {.seed = test_random()};
     const char *codec = codecs[test_random_below(sizeof(codecs) / sizeof(codecs[0]))];
 
-    if (strcmp(algorithm, "onebit_adam") == 0) {
+    if (strncmp(algorithm, "onebit_", 7) == 0) {
         (void)snprintf(options, size, "freeze_step=%d,block=128,warmup_block=64,warmup_codec=%s,compression=%s%s",
                        FREEZE, codec, test_random_below(4) == 0 ? "off" : "on",
                        test_random_below(2) == 0 ? ",clip=2" : "");
@@ -169,6 +169,8 @@ START_TEST(resuming_equals_the_uninterrupted_run)
     resume_everywhere(&(world_t){.n_ranks = 3, .nodes = {0, 1, 2}, .quiet = true}, "onebit_adam");
     resume_everywhere(&(world_t){.n_ranks = 4, .nodes = {0, 0, 1, 1}, .quiet = true}, "onebit_adam");
     resume_everywhere(&(world_t){.n_ranks = 5, .nodes = {0, 1, 1, 0, 0}, .quiet = true}, "onebit_adam");
+    resume_everywhere(&(world_t){.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true}, "onebit_lamb");
+    resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "lamb");
     resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "adamw");
 }
 END_TEST

@@ -56,7 +56,14 @@ static const struct {
     {"*", "bias_correction", "", "off", MOVES},
     {"*", "debias", "bias_correction=off", "on", MOVES},
     {"*", "grad_averaging", "", "off", MOVES},
+    {"*", "coeff_beta", "", "0.5", MOVES},
+    {"*", "factor_max", "factor_threshold=1,factor_min=1e-30", "1e-3", MOVES},
+    {"*", "factor_min", "factor_threshold=1,factor_max=100", "100", MOVES},
+    {"*", "factor_threshold", "factor_max=100,factor_min=100", "0.5", MOVES},
+    {"*", "momentum_scaling", "", "off", MOVES}, /* by its roundings */
     {"onebit_adam", "block", "", "128", MOVES},
+    {"onebit_lamb", "block", "", "128", MOVES},
+    {"onebit_lamb", "error_feedback", "", "none", MOVES},
     {"onebit_adam", "error_feedback", "", "none", MOVES},
 };
 
