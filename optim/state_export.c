@@ -88,8 +88,9 @@ static lnt_status_t write_errors(const lnt_optim_t *optim, lnt_state_writer_t *w
 
     lnt_state_open(writer);
     for (size_t i = 0; (status = lnt_plan_error_extent(optim->plan, i, &extent)) == LNT_OK; i++) {
-        lnt_state_extent_t row = {extent.program, extent.server, extent.codec_worker, extent.codec_workers,
-                                  extent.tensor, 0, extent.offset, extent.count};
+        lnt_state_extent_t row = {extent.program,       extent.server, extent.codec_worker,
+                                  extent.codec_workers, extent.tensor, 0,
+                                  extent.offset,        extent.count};
         if ((programs >> extent.program & 1u) == 0) continue; /* zero outside its phase */
         lnt_state_put(writer, &row, sizeof(row));
         put_error(writer, &extent);
