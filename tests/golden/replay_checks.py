@@ -2,6 +2,7 @@
 """Checks of linnet-replay that need more than one run of it.
 
     replay_checks.py fresh TOOL CASES     draw cases with the executable model (tests/model) and replay them
+    replay_checks.py reference TOOL CASES draw trajectories with a model of the published optimizers (tests/model) and replay them
     replay_checks.py spoilt TOOL CASES    change one value in each array of the stored cases in turn: the tool must notice
     replay_checks.py variants TOOL CASES  write stored cases in other words that mean the same, and in some that nobody knows
 
@@ -18,11 +19,12 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE.parent / "model"
-SKIP, N_FRESH = 77, 12
+SKIP, N_FRESH, N_TRAJECTORIES = 77, 12, 6
 SYSTEM_PYTHON = "/usr/bin/python3"  # where a package manager puts numpy, whatever comes first in PATH
 # What goes in, and three where such a change means nothing: a flag that stays set, and differences of 1e-300.
 NOT_COMPARED = {"margin", "input", "live", "grad", "param_init", "grad_q", "noise_q", "quad_h", "quad_c", "lr", "replicas_equal", "param_spread", "zo_lrs"}
-SPOILT = ["car_n2_7", "exchange_sign1_uneven", "adam_amsgrad_open", "onebit_adam_n2_non_freeze", "model_onebit_adam_uneven"]
+SPOILT = ["car_n2_7", "exchange_sign1_uneven", "adam_amsgrad_open", "onebit_adam_n2_non_freeze", "onebit_lamb_n2_tight_open",
+          "zero_one_adam_n2_schedule_closed", "model_onebit_adam_uneven"]
 
 
 def need_numpy():
@@ -54,13 +56,30 @@ def draw_cases(out, seed):
         adam_case(out, "fresh_onebit_adam_%02d" % i, rng.randrange(1 << 30), rng.choice(MAPS), rng.choice([500, 900]), 18, ("f32", "int8", "int4")[i % 3])
 
 
+def draw_trajectories(out, seed):
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(MODEL))
+    import reference
+    for i in range(N_TRAJECTORIES):
+        algorithm = (reference.Adam, reference.Lamb, reference.ZeroOne)[i % 3]
+        reference.reference_case(out, "fresh_%s_%02d" % (algorithm.name, i), seed + i, algorithm)
+
+
 def fresh(tool, cases):
+    return replay_drawn(tool, draw_cases)
+
+
+def reference(tool, cases):
+    return replay_drawn(tool, draw_trajectories)
+
+
+def replay_drawn(tool, draw):
     need_numpy()
     seed = int(os.environ.get("LNT_TEST_SEED") or random.SystemRandom().randrange(1 << 40))
     print("seed: LNT_TEST_SEED=%d" % seed)
     bad = 0
     with tempfile.TemporaryDirectory() as out:
-        draw_cases(out, seed)
+        draw(out, seed)
         for case in sorted(pathlib.Path(out).iterdir()):
             code, text = replay(tool, case)
             bad += code != 0
@@ -179,4 +198,4 @@ def variants(tool, cases):
 
 
 if __name__ == "__main__":
-    sys.exit({"fresh": fresh, "spoilt": spoilt, "variants": variants}[sys.argv[1]](sys.argv[2], sys.argv[3]))
+    sys.exit({"fresh": fresh, "reference": reference, "spoilt": spoilt, "variants": variants}[sys.argv[1]](sys.argv[2], sys.argv[3]))
