@@ -55,7 +55,7 @@ static const replay_algorithm_t algorithms[] = {
     {"adam", "adam", "", adam, false},
     {"adamw", "adamw", "", adam, false},
     {"onebit_adam", "onebit_adam", "compat=deepspeed", onebit_adam, true},
-    {"onebit_lamb", "onebit_lamb/deepspeed", "compat=deepspeed", onebit_lamb, true},
+    {"onebit_lamb", "onebit_lamb", "compat=deepspeed", onebit_lamb, true},
     {"zero_one_adam", "zero_one_adam/deepspeed", "compat=deepspeed", zero_one_adam, true},
     {"lamb_timm", "lamb", "max_coeff=0,min_coeff=0", lamb_timm, false},
     {"lamb_torch_optimizer", "lamb", "bias_correction=off,max_coeff=0,min_coeff=0", lamb_torch_optimizer, false},
