@@ -59,6 +59,8 @@ static const row_t rows[] = {
         "for an ablation: gradients pass through a compressed all-reduce with feedback before the optimizer sees them"),
     ROW("one-tensor", NULL, one_tensor, KIND_FLAG, 0,
         "for an ablation: the model is registered as one flat tensor; blocks cross the borders of its parts"),
+    ROW("mask-unused", NULL, mask_unused, KIND_FLAG, 0,
+        "mask what has no true gradient: table rows that no token uses, key biases (optimizers with a freeze)"),
     ROW("bucket-kib", "0", bucket_kib, KIND_INT, 0, "bucket size; 0: the library's"),
     ROW("timeout", "120", timeout_s, KIND_INT, 1, "seconds without any progress after which a run fails"),
     ROW("check-rows", NULL, check_rows, KIND_FLAG, 0, "report whether unused table rows kept their bits"),

@@ -17,7 +17,7 @@ typedef struct bert_options {
     double emulate_gbps;
     const char *text, *cache;
     const char *tensor_scale, *grad_codec;
-    bool one_tensor;
+    bool one_tensor, mask_unused;
     int bucket_kib, timeout_s;
     bool check_rows, check_params, quiet, help, list;
 } bert_options_t;

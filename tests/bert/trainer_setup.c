@@ -95,6 +95,36 @@ static bool create_plan(bert_trainer_t *t)
            (lnt_plan_commit(t->plan) == LNT_OK);
 }
 
+/* Elements [first, first + count) of a tensor take no part. */
+static bool mask_range(bert_trainer_t *t, int tensor, size_t first, size_t count)
+{
+    size_t size = bert_model_tensor(t->model, tensor)->count;
+    uint8_t *mask = malloc(size);
+    bool good = mask != NULL;
+
+    if (good) {
+        memset(mask, 1, size);
+        memset(mask + first, 0, count);
+        good = lnt_optim_set_mask(t->optim, (uint32_t)tensor, mask) == LNT_OK;
+    }
+    free(mask);
+    return good;
+}
+
+/* What softmax ignores, and rows that no token uses: their true gradient is zero. */
+static bool mask_unused(bert_trainer_t *t)
+{
+    const bert_ids_t *ids = bert_model_ids(t->model);
+    size_t hidden = (size_t)t->config.hidden, used = (size_t)t->config.seq * hidden;
+    bool good = mask_range(t, ids->positions, used, bert_model_tensor(t->model, ids->positions)->count - used) &&
+                mask_range(t, ids->types, hidden, bert_model_tensor(t->model, ids->types)->count - hidden);
+
+    for (int layer = 0; good && (layer < t->config.layers); layer++) {
+        good = mask_range(t, ids->layer[layer].qkv.bias, hidden, hidden);
+    }
+    return good;
+}
+
 /* Start values of the tables that have rows no token uses: positions, then types. */
 static bool remember_rows(bert_trainer_t *t)
 {
@@ -132,6 +162,9 @@ bool bert_trainer_begin(bert_trainer_t *t, const lnt_bootstrap_t *bootstrap)
     }
     if (!create_plan(t) || !bert_trainer_create_grad_codec(t)) {
         return bert_lnt_fail("planning the exchange");
+    }
+    if (options->mask_unused && !mask_unused(t)) {
+        return bert_lnt_fail("masking");
     }
     if (options->check_rows && !remember_rows(t)) {
         return false;
