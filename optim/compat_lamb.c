@@ -17,11 +17,17 @@ static const lnt_state_array_t arrays[] = {
     LNT_COMPAT_ARRAY_ROWS, [FRESH] = {.name = "exp_avg_sq_fresh", .elem_bytes = sizeof(float)},
     [N_ARRAYS] = {.name = NULL}};
 
-static const lnt_cfg_row_t options[] = {LNT_OPTION_COMPAT,          LNT_OPTION_COMPAT_FREEZE_STEP,
-                                        LNT_OPTION_MAX_COEFF("10"), LNT_OPTION_MIN_COEFF,
-                                        LNT_OPTION_COEFF_BETA,      LNT_OPTION_FACTOR_MAX,
-                                        LNT_OPTION_FACTOR_MIN,      LNT_OPTION_FACTOR_THRESHOLD,
-                                        LNT_SCALING_OPTIONS,        LNT_OPTIONS_END};
+static const lnt_cfg_row_t options[] = {LNT_OPTION_COMPAT,
+                                        LNT_OPTION_COMPAT_FREEZE_STEP,
+                                        LNT_OPTION_MAX_COEFF("10"),
+                                        LNT_OPTION_MIN_COEFF,
+                                        LNT_OPTION_COEFF_BETA,
+                                        LNT_OPTION_FACTOR_MAX,
+                                        LNT_OPTION_FACTOR_MIN,
+                                        LNT_OPTION_FACTOR_THRESHOLD,
+                                        LNT_OPTION_MOMENTUM_SCALING,
+                                        LNT_SCALING_OPTIONS,
+                                        LNT_OPTIONS_END};
 
 static const lnt_phase_row_t phases[] = {
     {LNT_PHASE_COMPRESSED, lnt_compat_is_frozen, 1u << LNT_COMPAT_SIGN},
@@ -122,7 +128,7 @@ static void choose_scaling(lnt_optim_t *optim)
     }
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         double *scaling = work_of(optim, WORK_SCALING, t);
-        *scaling = *scaling > 0 ? mean / *scaling : 1;
+        *scaling = *scaling > 0 && optim->options.momentum_scaling ? mean / *scaling : 1;
     }
 }
 

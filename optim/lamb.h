@@ -29,6 +29,9 @@
 #define LNT_OPTION_FACTOR_THRESHOLD \
     {"factor_threshold", "0.1", "largest relative change of the factor in a step", \
      offsetof(lnt_optim_options_t, factor_threshold), LNT_CFG_F64, NULL, 0, 1e30}
+#define LNT_OPTION_MOMENTUM_SCALING \
+    {"momentum_scaling", "on", "for experiments: off: no scaling coefficients", \
+     offsetof(lnt_optim_options_t, momentum_scaling), LNT_CFG_BOOL, NULL, 0, 0}
 #define LNT_OPTION_BIAS_CORRECTION \
     {"bias_correction", "on", "off: moments as they are, which start near 0", \
      offsetof(lnt_optim_options_t, bias_correction), LNT_CFG_BOOL, NULL, 0, 0}

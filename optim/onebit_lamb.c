@@ -50,8 +50,7 @@ static const lnt_cfg_row_t options[] = {LNT_FREEZE_OPTIONS,
                                         LNT_OPTION_FACTOR_MAX,
                                         LNT_OPTION_FACTOR_MIN,
                                         LNT_OPTION_FACTOR_THRESHOLD,
-                                        {"momentum_scaling", "on", "for experiments: off: no scaling coefficients",
-                                         offsetof(lnt_optim_options_t, momentum_scaling), LNT_CFG_BOOL, NULL, 0, 0},
+                                        LNT_OPTION_MOMENTUM_SCALING,
                                         LNT_OPTIONS_END};
 static const lnt_optim_variant_t variants[] = {{"compat", "deepspeed", &lnt_compat_lamb_row}, {NULL, NULL, NULL}};
 
