@@ -16,6 +16,8 @@ readonly HERE
 readonly RUNS='
 adam|--optim adam|Adam, f32
 onebit_adam|--optim onebit_adam --warmup-codec int8|1-bit Adam, int8 warm-up
+lamb|--optim lamb|LAMB, f32
+onebit_lamb|--optim onebit_lamb --warmup-codec int8|1-bit LAMB, int8 warm-up
 '
 
 say() { printf '%s\n' "$*"; }

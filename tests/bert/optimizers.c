@@ -30,6 +30,8 @@ static const preset_t presets[] = {
      "1-bit Adam's twin: variance frozen, exchange in f32"},
     {"lamb", "lamb", LAMB_LIMITS, 0.02, 1, 1000, "LAMB, trust ratio at most 0.3"},
     {"lambc", "lambc", "", 0.02, 0.3, 1000, "LAMB, trust ratio at most 1; gains and biases learn more slowly instead"},
+    {"onebit_lamb", "onebit_lamb", LAMB_LIMITS, 0.02, 1, 1000, "1-bit LAMB"},
+    {"frozen_lamb", "onebit_lamb", LAMB_LIMITS ",compression=off", 0.02, 1, 1000, "1-bit LAMB's twin: exchange in f32"},
 };
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
