@@ -120,9 +120,16 @@ static int set_defaults(const tool_t *tool, void *config)
 
 int tool_read_options(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p)
 {
+    return tool_read_command(tool, argc, argv, config, help_p, NULL, NULL);
+}
+
+int tool_read_command(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p,
+                      const char **operands, uint32_t *n_operands_p)
+{
     int code = set_defaults(tool, config);
 
     *help_p = false;
+    if (operands != NULL) *n_operands_p = 0;
     for (int i = 1; i < argc && code == TOOL_OK; i++) {
         token_t token = read_token(tool, argv[i]);
 
@@ -130,6 +137,10 @@ int tool_read_options(const tool_t *tool, int argc, char *const *argv, void *con
             print_help(tool);
             *help_p = true;
             return TOOL_OK;
+        }
+        if (operands != NULL && argv[i][0] != '-') {
+            operands[(*n_operands_p)++] = argv[i];
+            continue;
         }
         if (token.option == NULL) return refuse_unknown(tool, argv[i]);
         if (is_switch(token.option) && token.value == NULL) token.value = "on";

@@ -28,6 +28,9 @@ typedef struct tool {
 /* Defaults, then the command line. TOOL_OK; TOOL_USAGE after a complaint on stderr; *help_p: the help was asked for and
  * printed. Strings in config are released by tool_release, also after a failure. */
 int tool_read_options(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p);
+/* The same for tools that take operands (names of files) between their options. operands: room for argc of them. */
+int tool_read_command(const tool_t *tool, int argc, char *const *argv, void *config, bool *help_p,
+                      const char **operands, uint32_t *n_operands_p);
 void tool_release(const tool_t *tool, void *config);
 
 /* Lists of names with commas. listed: is the name in it? ("all" lists every name.) check: TOOL_USAGE after a complaint
