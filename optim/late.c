@@ -6,6 +6,8 @@
 #include "freeze.h"
 #include "update.h"
 
+enum { NOT_LATCHED = -1, TOLD = -2 }; /* TOLD: in this step; only inside a commit */
+
 /* A block of the sign program. */
 typedef struct block {
     lnt_optim_tensor_t *tensor;
@@ -109,7 +111,7 @@ void lnt_late_consume(void *arg, const lnt_span_t *span, const float *value, con
 
 static void unlatch(lnt_optim_t *optim, uint64_t block)
 {
-    updates(optim)[block] = -1;
+    updates(optim)[block] = NOT_LATCHED;
     optim->values[LNT_FREEZE_LATE_POWER1][block] = 1;
     optim->values[LNT_FREEZE_LATE_POWER2][block] = 1;
     optim->n_latched--;
@@ -123,7 +125,7 @@ static void latch(void *arg, uint32_t tensor, uint64_t offset)
     block_t block = block_at(optim, tensor, offset);
 
     if (is_latched(optim, block.number) || !any_may_come(optim, &block)) return;
-    updates(optim)[block.number] = 0;
+    updates(optim)[block.number] = TOLD;
     optim->values[LNT_FREEZE_LATE_TOUCHED][0] += 1;
     optim->n_latched++;
     optim->lane_stale = true;
@@ -176,26 +178,35 @@ static void join(lnt_optim_t *optim, const block_t *block)
     unlatch(optim, block->number);
 }
 
-/* One more update of every latched block, and what follows from it. */
+static void update(lnt_optim_t *optim, const block_t *block, const lnt_group_t *values)
+{
+    updates(optim)[block->number] += 1;
+    optim->values[LNT_FREEZE_LATE_POWER1][block->number] *= values->beta1;
+    optim->values[LNT_FREEZE_LATE_POWER2][block->number] *= values->beta2;
+    if (updates(optim)[block->number] >= (double)optim->options.lane_updates) join(optim, block);
+}
+
+/* The step was an update of every latched block: what follows from it. Those that told in this step begin. */
 static void advance(lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors && optim->n_latched != 0; t++) {
         const lnt_group_t *values = &optim->groups[optim->tensors[t].group].values;
         for (uint64_t k = 0; k < blocks_of(optim, t); k++) {
             block_t block = block_at(optim, t, k * optim->options.block);
-            if (!is_latched(optim, block.number)) continue;
-            updates(optim)[block.number] += 1;
-            optim->values[LNT_FREEZE_LATE_POWER1][block.number] *= values->beta1;
-            optim->values[LNT_FREEZE_LATE_POWER2][block.number] *= values->beta2;
-            if (updates(optim)[block.number] >= (double)optim->options.lane_updates) join(optim, &block);
+            if (updates(optim)[block.number] == TOLD) {
+                updates(optim)[block.number] = 0;
+            } else if (is_latched(optim, block.number)) {
+                update(optim, &block, values);
+            }
         }
     }
 }
 
 lnt_status_t lnt_late_committed(lnt_optim_t *optim)
 {
-    advance(optim);
+    /* Activity first: a block that the joining leaves behind has not told anything of those that are left in it. */
     LNT_TRY(lnt_plan_active(optim->plan, optim->row->freezing->sign, latch, optim));
+    advance(optim);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (!optim->tensors[t].mask_stale) continue;
         optim->tensors[t].mask_stale = false;
