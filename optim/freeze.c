@@ -47,7 +47,7 @@ static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_
     return n_dead;
 }
 
-static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
+uint64_t lnt_freeze_tensor(lnt_optim_t *optim, uint32_t number, const lnt_adam_consts_t *k)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
     const uint32_t block = optim->options.block;
@@ -57,8 +57,8 @@ static uint64_t freeze_tensor(lnt_optim_t *optim, uint32_t number)
 
     for (uint64_t i = 0; i < tensor->count; i += block) {
         uint64_t at = tensor->base + i, n = tensor->count - i < block ? tensor->count - i : block;
-        n_dead += freeze_block(&optim->groups[tensor->group].k, v + at, n, denominator + at,
-                               lnt_freeze_dead(optim) + at, lnt_freeze_masked(optim) + at);
+        n_dead +=
+            freeze_block(k, v + at, n, denominator + at, lnt_freeze_dead(optim) + at, lnt_freeze_masked(optim) + at);
     }
     return n_dead;
 }
@@ -70,7 +70,7 @@ uint64_t lnt_freeze_find_dead(lnt_optim_t *optim)
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
         if (!lnt_freeze_in_lane(optim, t)) {
-            n_dead += freeze_tensor(optim, t);
+            n_dead += lnt_freeze_tensor(optim, t, &optim->groups[tensor->group].k);
         } else if (tensor->count != 0) {
             memcpy(lnt_freeze_dead(optim) + tensor->base, lnt_freeze_masked(optim) + tensor->base, tensor->count);
         }
@@ -157,21 +157,23 @@ void lnt_freeze_announce(const lnt_optim_t *optim)
     }
 }
 
+lnt_status_t lnt_freeze_check_share(lnt_optim_t *optim, uint64_t n_dead)
+{
+    optim->dead_share = optim->n_elems != 0 ? (double)n_dead / (double)optim->n_elems : 0;
+    if (optim->dead_share <= optim->options.max_dead_share) return LNT_OK;
+    (void)lnt_error(
+        LNT_ERR_DEAD_SHARE, "freeze later, mark the group non_freeze, or raise max_dead_share",
+        "the freeze after step %llu is refused: %.1f %% of all elements have no variance, %.1f %% are allowed",
+        (unsigned long long)optim->step, 100 * optim->dead_share, 100 * optim->options.max_dead_share);
+    return LNT_FREEZE_REFUSED;
+}
+
 lnt_status_t lnt_freeze(lnt_optim_t *optim)
 {
-    uint64_t n_dead;
     double dropped = 0;
 
     if (lnt_freeze_check_variance(optim) != LNT_OK) return LNT_FREEZE_REFUSED;
-    n_dead = lnt_freeze_find_dead(optim);
-    optim->dead_share = optim->n_elems != 0 ? (double)n_dead / (double)optim->n_elems : 0;
-    if (optim->dead_share > optim->options.max_dead_share) {
-        (void)lnt_error(
-            LNT_ERR_DEAD_SHARE, "freeze later, mark the group non_freeze, or raise max_dead_share",
-            "the freeze after step %llu is refused: %.1f %% of all elements have no variance, %.1f %% are allowed",
-            (unsigned long long)optim->step, 100 * optim->dead_share, 100 * optim->options.max_dead_share);
-        return LNT_FREEZE_REFUSED;
-    }
+    if (lnt_freeze_check_share(optim, lnt_freeze_find_dead(optim)) != LNT_OK) return LNT_FREEZE_REFUSED;
     for (uint32_t t = 0; t < optim->n_tensors; t++)
         LNT_TRY(lnt_freeze_retire_dead(optim, t));
     LNT_TRY(lnt_plan_drop_errors(optim->plan, optim->row->freezing->warm, &dropped));

@@ -38,6 +38,7 @@ lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8
     for (uint64_t i = 0; i < of->count; i++)
         masked[i] = mask != NULL && mask[i] == 0;
     if (!optim->frozen) return LNT_OK;
+    if (optim->row->remask != NULL) return optim->row->remask(optim, tensor);
     retire_masked(optim, tensor);
     LNT_TRY(lnt_freeze_note_dead(optim, tensor));
     lnt_late_recount(optim);

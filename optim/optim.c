@@ -172,6 +172,7 @@ static void free_optim(lnt_optim_t *optim)
         lnt_plan_free(optim->values[i]);
     lnt_plan_free(optim->scratch);
     lnt_plan_free(optim->work);
+    lnt_plan_free(optim->zero_one);
     lnt_plan_free(optim->votes);
     lnt_plan_free(optim->error_bytes);
     lnt_plan_free(optim);
@@ -187,6 +188,7 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     LNT_TRY(lnt_config_from_text(optim->row->options, optim->row->name, text, &optim->options));
     if (optim->row->check != NULL) LNT_TRY(optim->row->check(&optim->options));
     LNT_TRY(copy_groups(optim, params));
+    if (optim->row->own_masters) LNT_TRY(lnt_plan_own_masters(optim->plan));
     LNT_TRY(list_tensors(optim));
     LNT_TRY(allocate_votes(optim));
     LNT_TRY(allocate_state(optim));

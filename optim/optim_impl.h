@@ -65,7 +65,7 @@ typedef struct lnt_phase_stats {
 typedef struct lnt_phase_row {
     lnt_phase_t phase;
     bool (*may_enter)(const lnt_phase_stats_t *stats);
-    uint32_t programs; /* bit mask of what a step runs */
+    uint32_t programs; /* bit mask of what a step runs, unless row->prepare chooses */
 } lnt_phase_row_t;
 
 /* An array of an algorithm's state, one element per parameter. Adding a row is all it takes: allocation, views, hashes,
@@ -88,7 +88,7 @@ typedef struct lnt_state_values {
     bool skips_change;       /* a skipped step may change them: no part of lnt_optim_hash */
 } lnt_state_values_t;
 
-enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 16, LNT_STATE_NAME_BYTES = 20 };
+enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 20, LNT_STATE_NAME_BYTES = 20 };
 enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
 
 typedef struct lnt_freezing lnt_freezing_t;
@@ -109,6 +109,7 @@ struct lnt_optim_row {
     const lnt_cfg_row_t *options;
     const lnt_phase_row_t *phases;    /* the first that may be entered is the phase; the last always may */
     bool l2_decay;                    /* decay enters the gradient; else it is decoupled */
+    bool own_masters;                 /* model copies differ from masters at times (lnt_plan_own_masters) */
     uint32_t keeps[2];                /* programs whose errors live before and after the freeze; 0: the phase's */
     bool masters_differ;              /* between ranks: every rank saves its own, and nobody compares them */
     const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze, or */
@@ -124,9 +125,12 @@ struct lnt_optim_row {
     void (*begin)(lnt_optim_t *optim);
     uint64_t (*work_count)(const lnt_optim_t *optim); /* numbers in optim->work; NULL: none */
     uint32_t n_scratch;                               /* pieces of scratch that a survey needs, without clipping too */
-    /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED; must not need the communicator.
-     * NULL: nothing. */
+    /* After a committed step: it cannot be undone, so no errors but LNT_FREEZE_REFUSED and LNT_SKIPPED_LOCAL; must not
+     * need the communicator. NULL: nothing. */
     lnt_status_t (*committed)(lnt_optim_t *optim);
+    void (*skipped)(lnt_optim_t *optim); /* after a step that the vote skipped. NULL: nothing */
+    /* After the freeze, when the user's mask of a tensor has changed. NULL: as 1-bit Adam. */
+    lnt_status_t (*remask)(lnt_optim_t *optim, uint32_t tensor);
     lnt_status_t (*restored)(lnt_optim_t *optim); /* after an import; the same holds */
     const lnt_optim_variant_t *variants;          /* NULL: none; then one without a row */
     /* lnt_optim_set_mask, between steps; NULL: what mask.c does. */
@@ -175,10 +179,7 @@ typedef struct lnt_state_vote {
     uint64_t common, error_bytes;
 } lnt_state_vote_t;
 
-/* Sums of residuals, as lnt_optim_info_t has them. */
-typedef struct lnt_optim_imported {
-    double before, after, magnitude;
-} lnt_optim_imported_t;
+struct lnt_zero_one; /* working memory of zero_one_adam */
 
 struct lnt_optim {
     lnt_plan_t *plan;
@@ -214,15 +215,18 @@ struct lnt_optim {
     double grad_norm, clip_factor, next_norm; /* of the last committed step; of the running one */
     lnt_clip_t clip;
     double dead_share, dropped_norm;
-    lnt_optim_imported_t imported;
     uint64_t lane_elems;
     uint64_t n_latched; /* blocks with late comers in the lane */
     bool lane_parts;    /* the lane carries parts chosen by late.c, no longer its members */
     bool lane_stale;    /* it does not carry what it must from the next step on */
+    struct lnt_zero_one *zero_one;
+    uint64_t zero_one_bytes;
 };
 
 const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *rows, const lnt_phase_stats_t *stats);
 const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim);
+/* Programs whose errors live in a phase: those that are saved. */
+uint32_t lnt_optim_keeps(const lnt_optim_row_t *row, const lnt_phase_stats_t *stats);
 /* LNT_ERR_INVALID_USAGE in a step. */
 lnt_status_t lnt_optim_check_idle(const lnt_optim_t *optim, const char *call);
 
@@ -258,6 +262,6 @@ lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage);
 extern const lnt_phase_row_t lnt_adam_phases[];
 
 extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row, lnt_onebit_lamb_row;
-extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row;
+extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row, lnt_zero_one_adam_row;
 
 #endif

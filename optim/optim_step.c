@@ -141,7 +141,10 @@ lnt_status_t lnt_optim_end(lnt_optim_t *optim)
     status = lnt_plan_end(optim->plan);
     if (status == LNT_ERR_INVALID_USAGE) return status; /* no step was running */
     optim->in_step = false;
-    if (status > 0 || status == LNT_ERR_DIVERGED) optim->skipped++;
+    if (status > 0 || status == LNT_ERR_DIVERGED) {
+        optim->skipped++;
+        if (optim->row->skipped != NULL) optim->row->skipped(optim);
+    }
     status = lnt_scaler_after(optim, status);
     if (status != LNT_OK) return status;
     advance(optim);
@@ -168,7 +171,7 @@ static uint64_t memory_bytes(const lnt_optim_t *optim)
 {
     uint64_t bytes = optim->n_scratch * LNT_SPAN_MAX * sizeof(float) + optim->n_work * sizeof(double);
 
-    bytes += lnt_clip_memory(optim);
+    bytes += lnt_clip_memory(optim) + optim->zero_one_bytes;
 
     for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++)
         bytes += optim->room * array->elem_bytes;
@@ -192,9 +195,6 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
                                  .lane_elems = optim->frozen ? optim->lane_elems : 0,
                                  .memory_bytes = memory_bytes(optim),
                                  .late_blocks = optim->n_latched,
-                                 .residual_saved = optim->imported.before,
-                                 .residual_loaded = optim->imported.after,
-                                 .residual_magnitude = optim->imported.magnitude,
                                  .late_touched = optim->frozen && optim->row->freezing != NULL
                                                      ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0]
                                                      : 0};

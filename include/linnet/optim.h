@@ -1,7 +1,9 @@
 /* Optimizers over a plan.
  *
  * Algorithms (lnt_optim_list): "adam" (L2 decay), "adamw" (decoupled decay), "onebit_adam" (1-bit Adam, Tang et al.,
- * ICML 2021, arXiv 2102.02888: Adam until the freeze, then v is frozen and the momentum travels as signs).
+ * ICML 2021, arXiv 2102.02888: Adam until the freeze, then v is frozen and the momentum travels as signs),
+ * "zero_one_adam" (0/1 Adam, Lu et al., ICLR 2023, arXiv 2202.06009: variance steps at growing intervals, signs between
+ * them, then local steps; the parameter buffer is a model copy that differs between ranks from one sync to the next).
  * Update, all in f32, bias corrections as running f64 products of beta rounded once per step (docs/numerics.md):
  *
  *   m = b1 m + (1-b1) g      v = b2 v + (1-b2) g^2      x -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps) + decay
@@ -80,7 +82,8 @@ LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
 /* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO:
  * nothing changed but the skip counters and a dynamic loss scale. LNT_ERR_DIVERGED after max_skips skips in a row, or
- * at an overflow when a dynamic loss scale is at its minimum: skipped like the others. LNT_FREEZE_REFUSED: the step is
+ * at an overflow when a dynamic loss scale is at its minimum: skipped like the others. LNT_SKIPPED_LOCAL: committed,
+ * but this rank took no local step, as its gradient was not finite (zero_one_adam). LNT_FREEZE_REFUSED: the step is
  * committed, but the freeze that was due is refused, now and after every step until it succeeds;
  * lnt_last_error()->status says why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the
  * communicator failed; a rank that returns such an error has not committed the step. */
@@ -112,9 +115,6 @@ typedef struct lnt_optim_info {
     uint64_t memory_bytes; /* moments, masks, denominators */
     uint64_t late_blocks;  /* blocks with late comers in the lane */
     uint64_t late_touched; /* gradients of blocks that were lost because a dead coordinate came alive */
-    /* Of the last lnt_optim_state_import_world, the same on all ranks: sums over all elements of the residual
-     * E + (1/K) sum of e (docs/state_format.md), as saved and as loaded, and of its magnitudes. 0 before one. */
-    double residual_saved, residual_loaded, residual_magnitude;
 } lnt_optim_info_t;
 LNT_API lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p);
 
@@ -138,13 +138,6 @@ LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint
  * anything live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure).
  * Resuming is bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */
 LNT_API lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes);
-/* Collective: every rank gives the blobs of all ranks that saved, in any order (and any number of them, from any
- * nodes). Bit-exact like lnt_optim_state_import where world and nodes are the same. Else what error feedback holds back
- * of every element is kept as E' = fl(E + (1/K) sum of e), e' = 0: conserved up to one f32 rounding, see
- * lnt_optim_info_t.residual_loaded; in a world of one node, which keeps no errors, it is added once to the value of the
- * next committed step. What differs between ranks (0/1 Adam between two syncs) becomes its mean. */
-LNT_API lnt_status_t lnt_optim_state_import_world(lnt_optim_t *optim, const void *const *blobs, const uint64_t *bytes,
-                                                  uint32_t n_blobs);
 
 #ifdef __cplusplus
 }

@@ -82,10 +82,11 @@ typedef struct lnt_program_params {
     bool unscaled;  /* values are not gradients: clip, loss_scale and micro_steps of the step are not applied */
     bool by_bucket; /* results depend on where buckets are cut, which then is part of the layout hash */
     lnt_stage_t stage;
-    bool changeable; /* lnt_plan_set_parts may be used. Packed programs only. It may share tensors with another program
-                        of a step; the caller sees to it that they do not both act on an element */
-    lnt_unit_t unit; /* one scale per this; all programs of a plan that have a unit have the same */
-    bool flat;       /* the flat form, whatever the nodes; implied by unit */
+    bool changeable;  /* lnt_plan_set_parts may be used. Packed or without feedback. It may share tensors with another
+                         program  of a step; the caller sees to it that they do not both act on an element */
+    lnt_unit_t unit;  /* one scale per this; all programs of a plan that have a unit have the same */
+    bool flat;        /* the flat form, whatever the nodes; implied by unit */
+    bool no_feedback; /* keeps no errors, whatever the codec */
 } lnt_program_params_t;
 
 /* Before commit, after all tensors. */
@@ -193,7 +194,6 @@ typedef struct lnt_error_extent {
     float *data;
     void *place; /* for the calls below, together with position */
     uint64_t position;
-    uint32_t codec_workers; /* how many the program has */
 } lnt_error_extent_t;
 LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p);
 
@@ -201,14 +201,6 @@ LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_e
  * errors are kept in; what was read before is written unchanged. values NULL: zeros. Never fail, do not allocate. */
 LNT_API void lnt_plan_read_error(const lnt_error_extent_t *extent, float *out);
 LNT_API void lnt_plan_write_error(const lnt_error_extent_t *extent, const float *values);
-
-/* Idle: which programs have a carry. Where all ranks share a node no errors are kept, but a residual that comes from a
- * world of several nodes must not be lost: in these programs (others that could have one: not) there is room for it,
- * zeros at first, listed as server errors. The next step of the program that commits adds it to the exchanged value,
- * and it is gone; until then it is saved like other errors. Removing never fails. No effect in worlds of several nodes.
- */
-LNT_API lnt_status_t lnt_plan_set_carry(lnt_plan_t *plan, uint32_t programs);
-LNT_API uint32_t lnt_plan_get_carry(const lnt_plan_t *plan);
 
 /* Bytes this rank sends for one step of these programs. After commit. */
 LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p,

@@ -247,7 +247,7 @@ static lnt_status_t check_program(const lnt_program_params_t *params, const lnt_
                          "program \"%s\": blocks of packed %s would depend on the size of buckets", params->name,
                          codec->row->name);
     }
-    LNT_CHECK_ARG(!params->changeable || (params->packed && params->unit == LNT_UNIT_NONE));
+    LNT_CHECK_ARG(!params->changeable || ((params->packed || params->no_feedback) && params->unit == LNT_UNIT_NONE));
     return LNT_OK;
 }
 
@@ -291,6 +291,7 @@ lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_params_t *
     program.feeds_v = params->feeds_v;
     program.unscaled = params->unscaled;
     program.by_bucket = params->by_bucket;
+    program.no_feedback = params->no_feedback;
     program.stage = params->stage;
     LNT_TRY_GOTO(status, copy_program(plan, params, &program), err_free);
     *program_p = plan->n_programs;

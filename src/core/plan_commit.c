@@ -52,6 +52,7 @@ static uint64_t hash_programs(const lnt_plan_t *plan, uint64_t n)
         hash = lnt_hash64_u64(hash, (uint64_t)program->flat << 6 | (uint64_t)program->unit << 4 |
                                         (uint64_t)(program->carries != NULL) << 3 | (uint64_t)program->unscaled << 2 |
                                         (uint64_t)program->packed << 1 | (uint64_t)program->feeds_v);
+        if (program->no_feedback) hash = lnt_hash64_text(hash, "no feedback");
         if (program->by_bucket) hash = lnt_hash64_u64(hash, plan->bucket_elems);
         for (uint32_t t = 0; t < plan->n_tensors; t++)
             hash = lnt_hash64_u64(hash, lnt_plan_is_member(program, t));
@@ -180,7 +181,7 @@ lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t 
                                    .bucket = bucket,
                                    .feeds_v = program->feeds_v,
                                    .stream = plan->n_elems >= LNT_STREAM_ELEMS,
-                                   .feedback = true,
+                                   .feedback = !program->no_feedback,
                                    .errors = plan->errors,
                                    .stage = program->stage,
                                    .sources = plan->sources};

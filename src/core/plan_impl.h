@@ -47,7 +47,7 @@ typedef struct lnt_plan_program {
     uint64_t parts_hash; /* of the parts, 0: its members */
     lnt_codec_t codec;
     lnt_stage_t stage;
-    bool packed, feeds_v, unscaled, by_bucket, flat;
+    bool packed, feeds_v, unscaled, by_bucket, flat, no_feedback;
     lnt_unit_t unit;
 } lnt_plan_program_t;
 

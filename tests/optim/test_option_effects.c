@@ -61,6 +61,13 @@ static const struct {
     {"*", "factor_min", "factor_threshold=1,factor_max=100", "100", MOVES},
     {"*", "factor_threshold", "factor_max=100,factor_min=100", "0.5", MOVES},
     {"*", "momentum_scaling", "", "off", MOVES}, /* by its roundings */
+    {"*", "var_freeze_step", "", "6", MOVES},
+    {"*", "var_update_scaler", "var_freeze_step=10", "1", MOVES},
+    {"*", "local_step_scaler", "", "3", MOVES},
+    {"*", "local_step_clipper", "local_step_scaler=2", "2", MOVES},
+    {"zero_one_adam", "compat", "!var_freeze_step=4", "deepspeed", MOVES},
+    {"zero_one_adam", "block", "", "128", MOVES},
+    {"zero_one_adam", "error_feedback", "", "none", MOVES},
     {"onebit_adam", "block", "", "128", MOVES},
     {"onebit_lamb", "block", "", "128", MOVES},
     {"onebit_lamb", "error_feedback", "", "none", MOVES},

@@ -40,10 +40,19 @@ static void fill(const trial_t *trial, rank_t *rank, uint32_t step, float *grad,
         rank->grads[t] = trial->model.dtype == LNT_F32 ? (const void *)(grad + at) : codes + at;
 }
 
+/* Between syncs copies are not their masters. */
+static bool in_window(const rank_t *rank)
+{
+    const double *sum = lnt_optim_values(rank->optim, "sum_lr", NULL);
+
+    return sum != NULL && sum[0] != 0;
+}
+
 static void check_copies(const rank_t *rank, const trial_t *trial)
 {
     uint64_t at = 0;
 
+    if (in_window(rank)) return;
     for (uint32_t t = 0; t < N_TENSORS && trial->model.dtype != LNT_F32; t++) {
         for (uint64_t i = 0; i < trial->model.lengths[t]; i++, at++)
             ck_assert_uint_eq(rank->x16[at], half_of(trial->model.dtype, lnt_plan_master(rank->plan, t)[i]));

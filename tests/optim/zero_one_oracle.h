@@ -1,0 +1,618 @@
+/* 0/1 Adam from the formulas, in f32 byte by byte and beside it in f64, for tests: plain loops, no library code.
+ *
+ * The exchanges are those of tests/exchange_oracle.h. The f64 trajectory takes what an exchange decoded from the f32
+ * one (its bytes are checked there) and computes everything else by itself, with pow() in place of running products.
+ */
+#ifndef TESTS_OPTIM_ZERO_ONE_ORACLE_H
+#define TESTS_OPTIM_ZERO_ONE_ORACLE_H
+
+#include <math.h>
+
+#include "exchange_oracle.h"
+#include "ranks.h"
+
+enum { ZO_BLOCK = 64, ZO_SHORT = 64, ZO_GROUPS = 2 };
+typedef enum zo_kind { ZO_VARIANCE, ZO_SIGN, ZO_LOCAL, ZO_SYNC } zo_kind_t;
+
+typedef struct zo_settings {
+    world_t world;
+    model_t model;
+    lnt_group_t groups[ZO_GROUPS];
+    uint64_t freeze, var_scaler, local_scaler, local_clipper;
+    int warm_codec;
+    uint32_t warm_block;
+    bool compression;
+    double max_dead, loss_scale;
+    uint32_t micro_steps;
+    uint32_t tiny; /* tensor whose gradients are tiny; UINT32_MAX: none */
+    uint64_t seed;
+} zo_settings_t;
+
+typedef struct zo {
+    zo_settings_t s;
+    uint32_t M, n_ranks;
+    uint64_t n, t; /* elements, committed steps */
+    bool frozen;
+    zo_kind_t kind; /* of the last step */
+    uint64_t var_interval, var_counter, local_interval, local_counter;
+    uint64_t counts[4];
+    double power1[ZO_GROUPS], power2[MAX_TENSORS], sum[ZO_GROUPS], product[ZO_GROUPS];
+    uint64_t v_updates[MAX_TENSORS];
+    bool held[MAX_TENSORS];
+    uint64_t at[MAX_TENSORS + 1], sign_at[MAX_TENSORS];
+    oracle_t warm, sign;
+    float *x, *m, *v, *d; /* the anchor and what is equal on all ranks */
+    uint8_t *dead, *all, *live;
+    float *ml[MAX_RANKS], *u[MAX_RANKS], *copy[MAX_RANKS], *grad[MAX_RANKS], *value[MAX_RANKS];
+    double *x64, *m64, *v64, *ml64[MAX_RANKS], *u64[MAX_RANKS];
+    double sum64[ZO_GROUPS], product64[ZO_GROUPS];
+    bool gap[MAX_RANKS];
+} zo_t;
+
+static inline uint32_t zo_group(const zo_t *o, uint32_t t)
+{
+    return o->s.model.group_of[t];
+}
+
+static inline bool zo_lane(const zo_t *o, uint32_t t)
+{
+    return o->s.groups[zo_group(o, t)].non_freeze;
+}
+
+static inline bool zo_short(const zo_t *o, uint32_t t)
+{
+    return !zo_lane(o, t) && o->s.model.lengths[t] < ZO_SHORT;
+}
+
+static inline bool zo_long(const zo_t *o, uint32_t t)
+{
+    return !zo_lane(o, t) && o->s.model.lengths[t] >= ZO_SHORT;
+}
+
+static inline void zo_exchange(oracle_t *e, const zo_t *o, int codec, uint32_t block, bool feedback)
+{
+    uint64_t label[MAX_RANKS];
+
+    memset(e, 0, sizeof(*e));
+    for (uint32_t r = 0; r < o->n_ranks; r++)
+        label[r] = o->s.world.nodes[r];
+    oracle_map(e, label, o->n_ranks);
+    e->codec = codec;
+    e->block = block;
+    e->segment = o->s.model.segment_bytes / sizeof(float);
+    e->feedback = feedback;
+    e->server_factor = (float)(1.0 / e->M);
+}
+
+static inline void zo_add(oracle_t *e, uint64_t count)
+{
+    e->count[e->n_extents++] = count;
+}
+
+static inline void *zo_room(uint64_t n, size_t size)
+{
+    return calloc(n + 1, size);
+}
+
+static inline void zo_rooms(zo_t *o)
+{
+    o->x = zo_room(o->n, 4);
+    o->m = zo_room(o->n, 4);
+    o->v = zo_room(o->n, 4);
+    o->d = zo_room(o->n, 4);
+    o->dead = zo_room(o->n, 1);
+    o->live = zo_room(o->n, 1);
+    o->all = zo_room(o->n, 1);
+    o->x64 = zo_room(o->n, 8);
+    o->m64 = zo_room(o->n, 8);
+    o->v64 = zo_room(o->n, 8);
+    for (uint32_t r = 0; r < o->n_ranks; r++) {
+        o->ml[r] = zo_room(o->n, 4);
+        o->u[r] = zo_room(o->n, 4);
+        o->copy[r] = zo_room(o->n, 4);
+        o->grad[r] = zo_room(o->n, 4);
+        o->value[r] = zo_room(o->n, 4);
+        o->ml64[r] = zo_room(o->n, 8);
+        o->u64[r] = zo_room(o->n, 8);
+    }
+}
+
+static inline void zo_open(zo_t *o, const zo_settings_t *settings)
+{
+    memset(o, 0, sizeof(*o));
+    o->s = *settings;
+    o->n_ranks = settings->world.n_ranks;
+    o->n = model_elems(&settings->model);
+    o->var_interval = o->local_interval = 1;
+    zo_rooms(o);
+    zo_exchange(&o->warm, o, settings->warm_codec, settings->warm_block, true);
+    zo_exchange(&o->sign, o, settings->compression ? ORACLE_SIGN1 : ORACLE_F32, ZO_BLOCK, true);
+    for (uint32_t t = 0; t < settings->model.n_tensors; t++) {
+        o->at[t + 1] = o->at[t] + settings->model.lengths[t];
+        o->power2[t] = 1;
+        zo_add(&o->warm, settings->model.lengths[t]);
+        for (uint32_t b = 0; b < t; b++)
+            o->sign_at[t] += zo_long(o, b) ? settings->model.lengths[b] : 0;
+        if (zo_long(o, t)) zo_add(&o->sign, settings->model.lengths[t]);
+    }
+    for (uint32_t g = 0; g < ZO_GROUPS; g++)
+        o->power1[g] = o->product[g] = o->product64[g] = 1;
+    oracle_start(&o->warm);
+    oracle_start(&o->sign);
+    o->M = o->warm.M;
+    memset(o->all, 1, o->n);
+    memset(o->live, 1, o->n);
+    o->warm.live = o->all;
+    o->sign.live = o->live;
+    for (uint64_t i = 0; i < o->n; i++) {
+        o->x64[i] = o->x[i] = (float)normal_at(settings->model.start_seed, i);
+        for (uint32_t r = 0; r < o->n_ranks; r++)
+            o->copy[r][i] = o->x[i];
+    }
+}
+
+static inline void zo_close(zo_t *o)
+{
+    oracle_end(&o->warm);
+    oracle_end(&o->sign);
+    free(o->x);
+    free(o->m);
+    free(o->v);
+    free(o->d);
+    free(o->dead);
+    free(o->live);
+    free(o->all);
+    free(o->x64);
+    free(o->m64);
+    free(o->v64);
+    for (uint32_t r = 0; r < o->n_ranks; r++) {
+        free(o->ml[r]);
+        free(o->u[r]);
+        free(o->copy[r]);
+        free(o->grad[r]);
+        free(o->value[r]);
+        free(o->ml64[r]);
+        free(o->u64[r]);
+    }
+}
+
+/* ---- exchanges ---- */
+
+static inline float zo_factor(const zo_t *o, bool scaled)
+{
+    double share = (double)o->M / o->n_ranks;
+
+    return (float)(scaled ? share * 1.0 / o->s.loss_scale / o->s.micro_steps : share);
+}
+
+/* Mean over ranks in f32: node sums in rank order, factor, nodes in order. */
+static inline float zo_mean(const zo_t *o, float *const *value, uint64_t i, bool scaled)
+{
+    float sum = 0;
+
+    for (uint32_t a = 0; a < o->M; a++) {
+        float node = value[o->warm.ranks[a][0]][i];
+        for (uint32_t j = 1; j < o->warm.size[a]; j++)
+            node = node + value[o->warm.ranks[a][j]][i];
+        node = node * zo_factor(o, scaled);
+        sum = a == 0 ? node : sum + node;
+    }
+    return sum * (float)(1.0 / o->M);
+}
+
+static inline void zo_feed(const zo_t *o, oracle_t *e, uint32_t t, uint64_t at, float *const *value)
+{
+    for (uint32_t r = 0; r < o->n_ranks; r++)
+        memcpy(e->input[r] + at, value[r] + o->at[t], o->s.model.lengths[t] * sizeof(float));
+}
+
+/* Runs the sign exchange over all long tensors; false: poisoned. */
+static inline bool zo_run_sign(zo_t *o, float *const *value, bool scaled)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++)
+        if (zo_long(o, t)) zo_feed(o, &o->sign, t, o->sign_at[t], value);
+    o->sign.factor = zo_factor(o, scaled);
+    oracle_run(&o->sign);
+    if (o->sign.flags == 0) oracle_commit(&o->sign);
+    return o->sign.flags == 0;
+}
+
+/* ---- updates of the first phase ---- */
+
+typedef struct zo_consts {
+    float b1, o1, b2, o2, i1, i2, lr, eps, w;
+} zo_consts_t;
+
+static inline zo_consts_t zo_consts(const zo_t *o, uint32_t t, double power2)
+{
+    const lnt_group_t *g = &o->s.groups[zo_group(o, t)];
+
+    return (zo_consts_t){.b1 = (float)g->beta1,
+                         .o1 = (float)(1 - g->beta1),
+                         .b2 = (float)g->beta2,
+                         .o2 = (float)(1 - g->beta2),
+                         .i1 = (float)(1 / (1 - o->power1[zo_group(o, t)])),
+                         .i2 = (float)(1 / (1 - power2)),
+                         .lr = (float)g->lr,
+                         .eps = (float)g->eps,
+                         .w = (float)(g->lr * g->weight_decay)};
+}
+
+static inline void zo_adam(zo_t *o, uint32_t t, uint64_t i, float g)
+{
+    const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
+    const zo_consts_t k = zo_consts(o, t, o->power2[t] * h->beta2);
+    const double n = (double)(o->v_updates[t] + 1), s = (double)(o->t + 1);
+
+    o->m[i] = k.b1 * o->m[i] + k.o1 * g;
+    o->v[i] = k.b2 * o->v[i] + k.o2 * (g * g);
+    o->x[i] = (o->x[i] - k.lr * ((o->m[i] * k.i1) / (sqrtf(o->v[i] * k.i2) + k.eps))) - k.w * o->x[i];
+    o->m64[i] = h->beta1 * o->m64[i] + (1 - h->beta1) * (double)g;
+    o->v64[i] = h->beta2 * o->v64[i] + (1 - h->beta2) * (double)g * (double)g;
+    o->x64[i] -= h->lr * (o->m64[i] / (1 - pow(h->beta1, s)) / (sqrt(o->v64[i] / (1 - pow(h->beta2, n))) + h->eps) +
+                          h->weight_decay * o->x64[i]);
+}
+
+static inline double zo_d64(const zo_t *o, uint32_t t, uint64_t i)
+{
+    const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
+
+    return sqrt(o->v64[i] / (1 - pow(h->beta2, (double)o->v_updates[t]))) + h->eps;
+}
+
+static inline void zo_follow_sign(zo_t *o, uint32_t t, uint64_t i, float g)
+{
+    const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
+    const zo_consts_t k = zo_consts(o, t, 0);
+
+    if (o->dead[i]) return;
+    o->m[i] = k.b1 * o->m[i] + k.o1 * g;
+    o->x[i] = (o->x[i] - k.lr * ((o->m[i] * k.i1) / o->d[i])) - k.w * o->x[i];
+    o->m64[i] = h->beta1 * o->m64[i] + (1 - h->beta1) * (double)g;
+    o->x64[i] -=
+        h->lr * (o->m64[i] / (1 - pow(h->beta1, (double)(o->t + 1))) / zo_d64(o, t, i) + h->weight_decay * o->x64[i]);
+}
+
+/* Windows are empty: this rank's momentum is the common one. */
+static inline void zo_clear_windows(zo_t *o)
+{
+    for (uint32_t r = 0; r < o->n_ranks; r++) {
+        memset(o->u[r], 0, o->n * sizeof(float));
+        memset(o->u64[r], 0, o->n * sizeof(double));
+        for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+            if (zo_lane(o, t)) continue;
+            memcpy(o->ml[r] + o->at[t], o->m + o->at[t], o->s.model.lengths[t] * sizeof(float));
+            memcpy(o->ml64[r] + o->at[t], o->m64 + o->at[t], o->s.model.lengths[t] * sizeof(double));
+        }
+    }
+}
+
+/* ---- dead coordinates ---- */
+
+static inline uint64_t zo_find_dead_block(zo_t *o, const zo_consts_t *k, uint64_t i, uint64_t end)
+{
+    uint64_t n_dead = 0;
+    float rms, s[ZO_BLOCK];
+    uint8_t all[ZO_BLOCK];
+
+    memset(all, 1, sizeof(all));
+    for (uint64_t j = i; j < end; j++)
+        s[j - i] = sqrtf(o->v[j] * k->i2);
+    rms = (float)sqrt(oracle_tree(s, all, end - i, false) / (double)(end - i));
+    for (uint64_t j = i; j < end; j++) {
+        o->dead[j] = o->v[j] == 0 || (s[j - i] <= k->eps && rms > 10 * (s[j - i] + k->eps));
+        o->d[j] = s[j - i] + k->eps;
+        n_dead += o->dead[j];
+    }
+    return n_dead;
+}
+
+static inline void zo_find_dead(zo_t *o)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        const zo_consts_t k = zo_consts(o, t, o->power2[t]);
+        uint64_t n_dead = 0;
+        if (zo_lane(o, t)) continue;
+        for (uint64_t i = o->at[t]; i < o->at[t + 1]; i += ZO_BLOCK)
+            n_dead += zo_find_dead_block(o, &k, i, i + ZO_BLOCK < o->at[t + 1] ? i + ZO_BLOCK : o->at[t + 1]);
+        o->held[t] = zo_long(o, t) && (double)n_dead > o->s.max_dead * (double)o->s.model.lengths[t];
+        for (uint64_t i = 0; i < o->s.model.lengths[t] && zo_long(o, t); i++)
+            o->live[o->sign_at[t] + i] = !o->held[t] && !o->dead[o->at[t] + i];
+    }
+    oracle_mask(&o->sign);
+}
+
+static inline void zo_freeze(zo_t *o)
+{
+    zo_find_dead(o);
+    o->frozen = true;
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        o->held[t] = false;
+        for (uint64_t i = o->at[t]; i < o->at[t + 1] && !zo_lane(o, t); i++) {
+            if (o->dead[i]) o->m[i] = o->v[i] = 0, o->m64[i] = o->v64[i] = 0;
+            if (zo_long(o, t)) o->live[o->sign_at[t] + i - o->at[t]] = !o->dead[i];
+        }
+    }
+    for (uint32_t a = 0; a < o->M; a++)
+        memset(o->sign.e[a], 0, o->sign.N * sizeof(float));
+    memset(o->sign.E, 0, o->sign.N * sizeof(float));
+    zo_clear_windows(o);
+}
+
+/* ---- the first phase ---- */
+
+static inline bool zo_variance_step(zo_t *o)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++)
+        zo_feed(o, &o->warm, t, o->at[t], o->grad);
+    o->warm.factor = zo_factor(o, true);
+    o->warm.feeds_v = true;
+    oracle_run(&o->warm);
+    if (o->warm.flags != 0) return false;
+    oracle_commit(&o->warm);
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++)
+        for (uint64_t i = o->at[t]; i < o->at[t + 1]; i++)
+            zo_adam(o, t, i, o->warm.out[i]);
+    return true;
+}
+
+/* Warm-up codec without errors for one tensor that is held back. */
+static inline void zo_held_step(zo_t *o, uint32_t t)
+{
+    oracle_t e;
+
+    zo_exchange(&e, o, o->s.warm_codec, o->s.warm_block, false);
+    zo_add(&e, o->s.model.lengths[t]);
+    oracle_start(&e);
+    e.live = o->all;
+    zo_feed(o, &e, t, 0, o->grad);
+    e.factor = zo_factor(o, true);
+    oracle_run(&e);
+    for (uint64_t i = 0; i < o->s.model.lengths[t]; i++)
+        zo_adam(o, t, o->at[t] + i, e.out[i]);
+    oracle_end(&e);
+}
+
+static inline bool zo_sign_step(zo_t *o)
+{
+    if (!zo_run_sign(o, o->grad, true)) return false;
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        if (o->held[t]) zo_held_step(o, t);
+        for (uint64_t i = o->at[t]; i < o->at[t + 1] && !o->held[t]; i++) {
+            if (zo_long(o, t)) {
+                zo_follow_sign(o, t, i, o->sign.out[o->sign_at[t] + i - o->at[t]]);
+            } else {
+                zo_adam(o, t, i, zo_mean(o, o->grad, i, true));
+            }
+        }
+    }
+    return true;
+}
+
+static inline void zo_first_committed(zo_t *o)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        if (o->kind == ZO_SIGN && zo_long(o, t) && !o->held[t]) continue;
+        o->power2[t] *= o->s.groups[zo_group(o, t)].beta2;
+        o->v_updates[t]++;
+    }
+    if (o->kind == ZO_VARIANCE && ++o->var_counter == o->s.var_scaler) {
+        o->var_counter = 0;
+        o->var_interval *= 2;
+    }
+    if (o->t >= o->s.freeze) {
+        zo_freeze(o);
+    } else if (o->kind == ZO_VARIANCE) {
+        zo_find_dead(o);
+    }
+    for (uint32_t r = 0; r < o->n_ranks; r++)
+        memcpy(o->copy[r], o->x, o->n * sizeof(float));
+}
+
+/* ---- the second phase ---- */
+
+static inline void zo_local_element(zo_t *o, uint32_t r, uint32_t t, uint64_t i, float *m, float *u)
+{
+    const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
+    const zo_consts_t k = zo_consts(o, t, 0);
+    const float step = (float)(h->lr * (double)k.i1);
+    const float g = o->grad[r][i] * (float)(1.0 / o->s.loss_scale / o->s.micro_steps);
+
+    *m = o->ml[r][i];
+    *u = o->u[r][i];
+    if (o->gap[r]) return;
+    *m = k.b1 * *m + k.o1 * g;
+    *u = *u + (step * *m) / o->d[i];
+}
+
+static inline void zo_local_element_64(zo_t *o, uint32_t r, uint32_t t, uint64_t i)
+{
+    const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
+    const double g = (double)o->grad[r][i] / o->s.loss_scale / o->s.micro_steps;
+
+    if (o->gap[r] || o->dead[i]) return;
+    o->ml64[r][i] = h->beta1 * o->ml64[r][i] + (1 - h->beta1) * g;
+    o->u64[r][i] += h->lr / (1 - pow(h->beta1, (double)(o->t + 1))) * o->ml64[r][i] / zo_d64(o, t, i);
+}
+
+/* Every rank's share of the step into ml and u, or what it would exchange into value. */
+static inline void zo_take_steps(zo_t *o, bool sync)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        const float sum = (float)o->sum[zo_group(o, t)];
+        for (uint64_t i = o->at[t]; i < o->at[t + 1] && !zo_lane(o, t); i++) {
+            for (uint32_t r = 0; r < o->n_ranks; r++) {
+                float m, u;
+                zo_local_element_64(o, r, t, i);
+                zo_local_element(o, r, t, i, &m, &u);
+                o->value[r][i] = o->dead[i] || sum == 0 ? 0 : (u * o->d[i]) / sum;
+                if (sync || o->dead[i]) continue;
+                o->ml[r][i] = m;
+                o->u[r][i] = u;
+            }
+        }
+    }
+}
+
+static inline void zo_publish(zo_t *o)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        for (uint32_t r = 0; r < o->n_ranks; r++) {
+            for (uint64_t i = o->at[t]; i < o->at[t + 1]; i++) {
+                bool still = zo_lane(o, t) || o->dead[i];
+                o->copy[r][i] = still ? o->x[i] : (o->x[i] - o->u[r][i]) * (float)o->product[zo_group(o, t)];
+            }
+        }
+    }
+}
+
+static inline void zo_restart(zo_t *o)
+{
+    for (uint32_t g = 0; g < ZO_GROUPS; g++) {
+        o->sum[g] = o->sum64[g] = 0;
+        o->product[g] = o->product64[g] = 1;
+    }
+    zo_clear_windows(o);
+    zo_publish(o);
+}
+
+static inline void zo_sync_element(zo_t *o, uint32_t t, uint64_t i, float w)
+{
+    const uint32_t g = zo_group(o, t);
+
+    if (o->dead[i]) return;
+    o->m[i] = w;
+    o->x[i] = (o->x[i] - ((float)o->sum[g] * w) / o->d[i]) * (float)o->product[g];
+    o->m64[i] = (double)w;
+    o->x64[i] = (o->x64[i] - o->sum64[g] * (double)w / zo_d64(o, t, i)) * o->product64[g];
+}
+
+/* Errors of groups that are left out go back. */
+static inline bool zo_exchange_windows(zo_t *o)
+{
+    oracle_t *e = &o->sign;
+    float *before = zo_room(e->N * (o->M + 1), sizeof(float));
+    bool fine;
+
+    for (uint32_t a = 0; a < o->M; a++)
+        memcpy(before + a * e->N, e->e[a], e->N * sizeof(float));
+    memcpy(before + o->M * e->N, e->E, e->N * sizeof(float));
+    fine = zo_run_sign(o, o->value, false);
+    for (uint32_t t = 0; t < o->s.model.n_tensors && fine; t++) {
+        uint64_t at = o->sign_at[t], bytes = o->s.model.lengths[t] * sizeof(float);
+        if (!zo_long(o, t) || (float)o->sum[zo_group(o, t)] != 0) continue;
+        for (uint32_t a = 0; a < o->M; a++)
+            memcpy(e->e[a] + at, before + a * e->N + at, bytes);
+        memcpy(e->E + at, before + o->M * e->N + at, bytes);
+    }
+    free(before);
+    return fine;
+}
+
+static inline bool zo_any_busy(const zo_t *o)
+{
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++)
+        if (!zo_lane(o, t) && (float)o->sum[zo_group(o, t)] != 0) return true;
+    return false;
+}
+
+static inline bool zo_sync(zo_t *o)
+{
+    if (zo_any_busy(o) && !zo_exchange_windows(o)) return false;
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        if (zo_lane(o, t) || (float)o->sum[zo_group(o, t)] == 0) continue;
+        for (uint64_t i = o->at[t]; i < o->at[t + 1]; i++)
+            zo_sync_element(o, t, i,
+                            zo_long(o, t) ? o->sign.out[o->sign_at[t] + i - o->at[t]] : zo_mean(o, o->value, i, false));
+    }
+    return true;
+}
+
+static inline bool zo_second_step(zo_t *o)
+{
+    const bool sync = o->kind == ZO_SYNC;
+    bool fine = true;
+
+    for (uint32_t g = 0; g < ZO_GROUPS; g++) {
+        const lnt_group_t *h = &o->s.groups[g];
+        o->sum[g] += h->lr * (double)(float)(1 / (1 - o->power1[g]));
+        o->sum64[g] += h->lr / (1 - pow(h->beta1, (double)(o->t + 1)));
+        o->product[g] *= 1 - h->lr * h->weight_decay;
+        o->product64[g] *= 1 - h->lr * h->weight_decay;
+    }
+    zo_take_steps(o, sync);
+    if (sync) fine = zo_sync(o);
+    for (uint32_t t = 0; t < o->s.model.n_tensors && fine; t++) {
+        if (!zo_lane(o, t)) continue;
+        for (uint64_t i = o->at[t]; i < o->at[t + 1]; i++)
+            zo_adam(o, t, i, zo_mean(o, o->grad, i, true));
+        o->power2[t] *= o->s.groups[zo_group(o, t)].beta2;
+        o->v_updates[t]++;
+    }
+    if (sync) {
+        zo_restart(o);
+    } else {
+        zo_publish(o);
+    }
+    return fine;
+}
+
+/* One step with the gradients in o->grad, and o->gap where a rank's are not finite. False: skipped. */
+static inline bool zo_step(zo_t *o)
+{
+    const uint64_t number = o->t + 1;
+    double power1[ZO_GROUPS];
+    bool fine, was_frozen = o->frozen;
+
+    memcpy(power1, o->power1, sizeof(power1));
+    for (uint32_t g = 0; g < ZO_GROUPS; g++)
+        o->power1[g] *= o->s.groups[g].beta1;
+    o->kind = o->frozen ? (number % o->local_interval == 0 ? ZO_SYNC : ZO_LOCAL)
+                        : (number % o->var_interval == 0 ? ZO_VARIANCE : ZO_SIGN);
+    fine = o->frozen ? zo_second_step(o) : o->kind == ZO_VARIANCE ? zo_variance_step(o) : zo_sign_step(o);
+    if (!fine) {
+        memcpy(o->power1, power1, sizeof(power1));
+        return false;
+    }
+    o->t = number;
+    o->counts[o->kind]++;
+    if (!was_frozen) {
+        zo_first_committed(o);
+    } else if (number > o->s.freeze + 1 && ++o->local_counter == o->s.local_scaler) {
+        o->local_counter = 0;
+        o->local_interval = 2 * o->local_interval < o->s.local_clipper ? 2 * o->local_interval : o->s.local_clipper;
+    }
+    return true;
+}
+
+/* ---- comparison ---- */
+
+static inline void zo_expect_array(const rank_t *rank, const char *name, const float *expected)
+{
+    float *seen = zo_room(rank->n_elems, sizeof(float));
+
+    rank_view(rank, name, sizeof(float), seen);
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        ck_assert_msg(memcmp(&seen[i], &expected[i], sizeof(float)) == 0, "%s[%llu]: %a, expected %a", name,
+                      (unsigned long long)i, (double)seen[i], (double)expected[i]);
+    free(seen);
+}
+
+/* Everything this rank holds is what the oracle holds. */
+static inline void zo_expect(const rank_t *rank, const zo_t *o)
+{
+    for (uint64_t i = 0; i < o->n; i++) {
+        ck_assert_msg(memcmp(&rank->x[i], &o->copy[rank->rank][i], sizeof(float)) == 0,
+                      "step %llu, kind %d: copy[%llu] is %a, expected %a", (unsigned long long)o->t, (int)o->kind,
+                      (unsigned long long)i, (double)rank->x[i], (double)o->copy[rank->rank][i]);
+    }
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++)
+        ck_assert_mem_eq(lnt_plan_master(rank->plan, t), o->x + o->at[t], o->s.model.lengths[t] * sizeof(float));
+    zo_expect_array(rank, "exp_avg", o->m);
+    zo_expect_array(rank, "exp_avg_sq", o->v);
+    if (!o->frozen) return;
+    zo_expect_array(rank, "exp_avg_local", o->ml[rank->rank]);
+    zo_expect_array(rank, "accumulator", o->u[rank->rank]);
+}
+
+#endif
