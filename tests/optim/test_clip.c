@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ranks.h"
+#include "small_options.h"
 
 enum { FREEZE = 24, STEPS = 48, MAX_STEPS = 140 };
 
@@ -135,6 +136,22 @@ START_TEST(the_factor_does_not_jump_at_the_freeze)
     ck_assert_double_le(fabs(mean(trial.norms, FREEZE, STEPS) / mean(trial.norms, 0, FREEZE) - 1), 0.03);
     for (uint32_t step = 1; step < STEPS; step++) /* no single step is apart either: 6 standard deviations */
         ck_assert_double_le(fabs(trial.factors[step] / before - 1), 0.1);
+}
+END_TEST
+
+/* The same for every algorithm with a freeze. */
+START_TEST(no_algorithm_jumps_at_the_freeze)
+{
+    for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
+        trial_t trial = make_trial("freeze_step=24,block=128,clip=10");
+        double before;
+        trial.model.algorithm = lnt_optim_list()[n];
+        if (!has_option(lnt_optim_list()[n], "freeze_step") || !has_option(lnt_optim_list()[n], "clip")) continue;
+        ranks_run(&(world_t){.n_ranks = 4, .nodes = {0, 1, 0, 1}}, body, &trial);
+        before = mean(trial.factors, 0, FREEZE);
+        ck_assert_double_lt(before, 0.3);
+        ck_assert_double_le(fabs(mean(trial.factors, FREEZE, STEPS) / before - 1), 0.03);
+    }
 }
 END_TEST
 
@@ -382,6 +399,7 @@ int main(void)
     TCase *tcase = tcase_create("clip");
 
     tcase_add_loop_test(tcase, the_factor_does_not_jump_at_the_freeze, 0, N_WORLDS);
+    tcase_add_test(tcase, no_algorithm_jumps_at_the_freeze);
     tcase_add_loop_test(tcase, scales_of_the_loss_are_no_norms, 0, N_WORLDS);
     tcase_add_test(tcase, the_ratio_is_of_the_last_hundred_steps);
     tcase_add_loop_test(tcase, short_gradients_are_left_alone, 0, N_WORLDS);
