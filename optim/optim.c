@@ -70,6 +70,18 @@ static lnt_status_t copy_groups(lnt_optim_t *optim, const lnt_optim_params_t *pa
     return LNT_OK;
 }
 
+/* Where a tensor's statistics begin: behind those of the tensor before it. */
+static void place_statistics(lnt_optim_t *optim, uint32_t number)
+{
+    lnt_optim_tensor_t *tensor = &optim->tensors[number];
+    const lnt_optim_tensor_t *last = number != 0 ? tensor - 1 : NULL;
+
+    if (last == NULL) return;
+    tensor->row_at = last->row_at + last->rows;
+    tensor->col_at = last->col_at + last->cols;
+    tensor->whole_at = last->whole_at + (last->rows == 0 ? last->count : 0);
+}
+
 static lnt_status_t list_tensors(lnt_optim_t *optim)
 {
     lnt_plan_info_t info = {.struct_size = sizeof(info)};
@@ -92,6 +104,7 @@ static lnt_status_t list_tensors(lnt_optim_t *optim)
                                                  .cols = params.cols,
                                                  .group = params.group,
                                                  .x = lnt_plan_master(optim->plan, t)};
+        place_statistics(optim, t);
         optim->room += (params.count + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
     }
     return LNT_OK;

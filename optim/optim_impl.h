@@ -50,7 +50,8 @@ typedef struct lnt_optim_options {
     double clamp_value;          /* largest norm of parameters in a trust ratio; 0: no limit */
     double coeff_beta, factor_max, factor_min, factor_threshold; /* of 1-bit LAMB */
     bool bias_correction, always_adapt, trust_clip, grad_averaging, debias;
-    bool momentum_scaling; /* of 1-bit LAMB */
+    bool momentum_scaling;                    /* of 1-bit LAMB */
+    double beta3, eps1, eps2, clip_threshold; /* of CAME */
 } lnt_optim_options_t;
 
 extern const char *const lnt_exchange_codec_words[];
@@ -157,8 +158,9 @@ lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, 
                                   lnt_optim_t **optim_p);
 
 typedef struct lnt_optim_tensor {
-    uint64_t base, count; /* first element in the moments */
-    uint64_t rows, cols;  /* shape; 0: a vector */
+    uint64_t base, count;              /* first element in the moments */
+    uint64_t rows, cols;               /* shape; 0: a vector */
+    uint64_t row_at, col_at, whole_at; /* first one in lists of all rows, of all columns, of all elements of vectors */
     uint32_t group;
     float *x;             /* master */
     bool any_dead;        /* coordinates, since the freeze */
@@ -261,7 +263,7 @@ lnt_status_t lnt_adam_check(const lnt_optim_options_t *options);
 lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage);
 extern const lnt_phase_row_t lnt_adam_phases[];
 
-extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row, lnt_onebit_lamb_row;
+extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row, lnt_onebit_lamb_row, lnt_lans_row, lnt_came_row;
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row, lnt_zero_one_adam_row;
 
 #endif

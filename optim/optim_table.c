@@ -5,9 +5,9 @@
 #include "compat.h"
 #include "optim_impl.h"
 
-static const lnt_optim_row_t *const rows[] = {&lnt_adam_row,         &lnt_adamw_row,       &lnt_lamb_row,
-                                              &lnt_lambc_row,        &lnt_onebit_adam_row, &lnt_onebit_lamb_row,
-                                              &lnt_zero_one_adam_row};
+static const lnt_optim_row_t *const rows[] = {&lnt_adam_row,        &lnt_adamw_row,       &lnt_lamb_row,
+                                              &lnt_lambc_row,       &lnt_lans_row,        &lnt_came_row,
+                                              &lnt_onebit_adam_row, &lnt_onebit_lamb_row, &lnt_zero_one_adam_row};
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
 
@@ -98,8 +98,8 @@ const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint3
 const char *const *lnt_optim_list(void)
 {
     /* In the order of `rows`; a test compares the two. */
-    static const char *const names[N_ROWS + 1] = {"adam",        "adamw",       "lamb",          "lambc",
-                                                  "onebit_adam", "onebit_lamb", "zero_one_adam", NULL};
+    static const char *const names[N_ROWS + 1] = {"adam", "adamw",       "lamb",        "lambc",         "lans",
+                                                  "came", "onebit_adam", "onebit_lamb", "zero_one_adam", NULL};
 
     return names;
 }

@@ -142,7 +142,10 @@ static lnt_status_t check_shape(const lnt_tensor_params_t *params)
     size_t count;
 
     if (params->rows == 0 && params->cols == 0) return LNT_OK;
-    if (lnt_size_mul(params->rows, params->cols, &count) && count == params->count) return LNT_OK;
+    if (params->rows != 0 && params->cols != 0 && lnt_size_mul(params->rows, params->cols, &count) &&
+        count == params->count) {
+        return LNT_OK;
+    }
     return lnt_error(LNT_ERR_INVALID_ARG, "rows * cols is count, or both are 0",
                      "tensor \"%s\": %llu rows, %llu columns, %llu elements", params->name,
                      (unsigned long long)params->rows, (unsigned long long)params->cols,

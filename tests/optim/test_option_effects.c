@@ -56,6 +56,10 @@ static const struct {
     {"*", "bias_correction", "", "off", MOVES},
     {"*", "debias", "bias_correction=off", "on", MOVES},
     {"*", "grad_averaging", "", "off", MOVES},
+    {"*", "beta3", "", "0.9", MOVES},
+    {"*", "eps1", "", "1e-3", MOVES},
+    {"*", "eps2", "", "1e-3", MOVES},
+    {"*", "clip_threshold", "", "0.5", MOVES},
     {"*", "coeff_beta", "", "0.5", MOVES},
     {"*", "factor_max", "factor_threshold=1,factor_min=1e-30", "1e-3", MOVES},
     {"*", "factor_min", "factor_threshold=1,factor_max=100", "100", MOVES},
@@ -155,6 +159,7 @@ static void check_effect(const char *algorithm, size_t row)
     float x[2][N];
     trial_t trial = {.model = {.n_tensors = 4,
                                .lengths = {200, 30, 700, 64},
+                               .rows = {20, 0, 35, 0},
                                .algorithm = algorithm,
                                .group_of = {0, 0, 0, 1},
                                .groups = groups,
