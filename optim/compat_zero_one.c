@@ -16,7 +16,7 @@ static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float), .local = true},
     [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
     [LNT_COMPAT_MASKED] = {.name = "masked", .elem_bytes = 1},
-    [U] = {.name = "momentum_accumulator", .elem_bytes = sizeof(float), .local = true},
+    [U] = {.name = "accumulator", .elem_bytes = sizeof(float), .local = true},
     [N_ARRAYS] = {.name = NULL},
 };
 

@@ -324,7 +324,7 @@ class Problem:
         for t in range(int(rng.integers(2, 7))):
             shape = [int(rng.integers(1, 200))] if rng.random() < 0.6 else [int(rng.integers(1, 30)), int(rng.integers(1, 12))]
             if t == 1 and rng.random() < 0.3:
-                shape = [int(rng.integers(4000, 9000))]
+                shape = [int(rng.integers(800, 6400)) // self.n]  # of more, some value would always lie near a tie
             count = int(np.prod(shape))
             self.tensors.append(dict(name="t%d" % t, shape=shape, offset=at, count=count, grad_exp=int(-rng.integers(9, 23)), live_rows=-1))
             at += count
@@ -366,7 +366,7 @@ class Problem:
     def draw_group(self, members, masked=0):
         rng = self.rng
         return dict(lr=float(rng.choice([5e-4, 1e-3, 2e-3])), weight_decay=float(rng.choice([0, 0.01, 0.05])), beta1=float(rng.choice([0.8, 0.9])),
-                    beta2=float(rng.choice([0.95, 0.99, 0.999])), eps=float(rng.choice([1e-8, 1e-6])), masked=masked,
+                    beta2=float(rng.choice([0.95, 0.99, 0.999])), eps=1e-8 if masked else float(rng.choice([1e-8, 1e-6])), masked=masked,
                     non_freeze=int(self.algorithm is Adam and not masked and rng.random() < 0.2), tensors=[int(t) for t in members])
 
     def draw_hyper(self):

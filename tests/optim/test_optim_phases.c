@@ -73,37 +73,56 @@ START_TEST(every_listed_algorithm_has_a_row_and_options)
 }
 END_TEST
 
-START_TEST(state_arrays_fit_into_saved_state)
+static void check_arrays(const lnt_optim_row_t *row)
+{
+    size_t i = 0;
+
+    for (; row->arrays[i].name != NULL; i++) {
+        ck_assert_uint_lt(i, LNT_ARRAYS_MAX);
+        ck_assert_uint_lt(strlen(row->arrays[i].name), LNT_STATE_NAME_BYTES);
+        ck_assert(row->arrays[i].elem_bytes == 4 || row->arrays[i].elem_bytes == 1);
+    }
+    ck_assert_uint_ge(i, LNT_ADAM_M + 1);
+    ck_assert_str_eq(row->arrays[LNT_ADAM_M].name, "exp_avg");
+    if (i > LNT_ADAM_V) ck_assert_str_eq(row->arrays[LNT_ADAM_V].name, "exp_avg_sq");
+}
+
+static void check_values(const lnt_optim_row_t *row)
+{
+    ck_assert_uint_le(lnt_optim_n_values(row), LNT_VALUES_MAX);
+    for (uint32_t i = 0; i < lnt_optim_n_values(row); i++) {
+        const lnt_state_values_t *values = lnt_optim_values_row(row, i);
+        ck_assert_uint_lt(strlen(values->name), LNT_STATE_NAME_BYTES);
+        ck_assert(values->count != NULL);
+        if (values->low < values->high) {
+            ck_assert_double_ge(values->initial, values->low);
+            ck_assert_double_le(values->initial, values->high);
+        }
+    }
+}
+
+/* Also of rows that an option chooses; their names fit into the header of saved state. */
+static void each_row(void (*check)(const lnt_optim_row_t *row))
 {
     for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
-        const lnt_state_array_t *arrays = lnt_optim_row_by_name(lnt_optim_list()[n])->arrays;
-        size_t i = 0;
-        for (; arrays[i].name != NULL; i++) {
-            ck_assert_uint_lt(i, LNT_ARRAYS_MAX);
-            ck_assert_uint_lt(strlen(arrays[i].name), LNT_STATE_NAME_BYTES);
-            ck_assert(arrays[i].elem_bytes == 4 || arrays[i].elem_bytes == 1);
+        const lnt_optim_row_t *row = lnt_optim_row_by_name(lnt_optim_list()[n]);
+        check(row);
+        for (const lnt_optim_variant_t *v = row->variants; v != NULL && v->row != NULL; v++) {
+            ck_assert_uint_lt(strlen(v->row->name), 28);
+            check(v->row);
         }
-        ck_assert_uint_ge(i, LNT_ADAM_M + 1);
-        ck_assert_str_eq(arrays[LNT_ADAM_M].name, "exp_avg");
-        if (i > LNT_ADAM_V) ck_assert_str_eq(arrays[LNT_ADAM_V].name, "exp_avg_sq");
     }
+}
+
+START_TEST(state_arrays_fit_into_saved_state)
+{
+    each_row(check_arrays);
 }
 END_TEST
 
 START_TEST(state_values_fit_into_saved_state)
 {
-    for (size_t n = 0; lnt_optim_list()[n] != NULL; n++) {
-        const lnt_optim_row_t *row = lnt_optim_row_by_name(lnt_optim_list()[n]);
-        ck_assert_uint_le(lnt_optim_n_values(row), LNT_VALUES_MAX);
-        for (uint32_t i = 0; i < lnt_optim_n_values(row); i++) {
-            ck_assert_uint_lt(strlen(lnt_optim_values_row(row, i)->name), LNT_STATE_NAME_BYTES);
-            ck_assert(lnt_optim_values_row(row, i)->count != NULL);
-            if (lnt_optim_values_row(row, i)->low < lnt_optim_values_row(row, i)->high) {
-                ck_assert_double_ge(lnt_optim_values_row(row, i)->initial, lnt_optim_values_row(row, i)->low);
-                ck_assert_double_le(lnt_optim_values_row(row, i)->initial, lnt_optim_values_row(row, i)->high);
-            }
-        }
-    }
+    each_row(check_values);
 }
 END_TEST
 

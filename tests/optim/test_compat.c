@@ -1,0 +1,394 @@
+/* compat=deepspeed: the quirks of the published implementation that define a trajectory are there, one by one, with
+ * figures from formulas; units far longer than what a stage sees at once; state in every phase. Whole trajectories are
+ * replayed in tests/golden.
+ */
+#include <math.h>
+
+#include "ranks.h"
+
+enum { RANKS = 2 };
+
+static const world_t one = {.n_ranks = 1}, two = {.n_ranks = RANKS, .nodes = {0, 1}}, together = {.n_ranks = RANKS};
+
+/* What a rank's gradient of element i in a step is. */
+typedef double (*gradient_t)(uint32_t rank, uint64_t step, uint64_t i);
+
+static double plain_gradient(uint32_t rank, uint64_t step, uint64_t i)
+{
+    return normal_at(17, i) + 0.5 * normal_at(100 + rank + 10 * step, i);
+}
+
+static double equal_gradient(uint32_t rank, uint64_t step, uint64_t i)
+{
+    (void)rank;
+    (void)step;
+    return 0.5 + 0.01 * (double)(i % 7);
+}
+
+static double half_gradient(uint32_t rank, uint64_t step, uint64_t i)
+{
+    return i % 2 == 0 ? equal_gradient(rank, step, i) : 0;
+}
+
+static void take_steps(rank_t *rank, gradient_t gradient, uint64_t from, uint64_t to)
+{
+    float *flat = calloc(rank->n_elems, sizeof(*flat));
+
+    for (uint64_t step = from; step < to; step++) {
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            flat[i] = (float)gradient(rank->rank, step, i);
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, flat)));
+    }
+    free(flat);
+}
+
+static float *view_of(const rank_t *rank, const char *name)
+{
+    float *flat = calloc(rank->n_elems, sizeof(*flat));
+
+    rank_view(rank, name, sizeof(*flat), flat);
+    return flat;
+}
+
+static float *copy_of(const float *values, uint64_t n)
+{
+    float *copy = calloc(n, sizeof(*copy));
+
+    memcpy(copy, values, n * sizeof(*copy));
+    return copy;
+}
+
+/* ---- the dry run, and no bias correction ---- */
+
+static void check_first_steps(rank_t *rank)
+{
+    const double g = equal_gradient(0, 0, 0), m = 0.1 * g, v = 0.001 * g * g;
+    float *x;
+
+    rank_open(rank, rank->arg);
+    x = copy_of(rank->x, rank->n_elems);
+    take_steps(rank, equal_gradient, 0, 1);
+    ck_assert_mem_eq(x, rank->x, rank->n_elems * sizeof(*x));
+    ck_assert(((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[0] == 0);
+    ck_assert_uint_eq(rank_info(rank).step, 1);
+    take_steps(rank, equal_gradient, 1, 2);
+    ck_assert_double_eq_tol(((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[0], m, 1e-7);
+    if (strcmp(rank->model->algorithm, "onebit_lamb") != 0) {
+        ck_assert_double_eq_tol(rank->x[0] - x[0], -1e-3 * m / (sqrt(v) + 1e-8), 1e-6);
+    }
+    free(x);
+    rank_close(rank);
+}
+
+START_TEST(the_first_step_counts_and_nothing_else)
+{
+    static const char *const algorithms[] = {"onebit_adam", "onebit_lamb", "zero_one_adam/deepspeed"};
+
+    for (size_t i = 0; i < 3; i++) {
+        const model_t model = {
+            .n_tensors = 2, .lengths = {65, 7}, .algorithm = algorithms[i], .options = "compat=deepspeed"};
+        ranks_run(&two, check_first_steps, (void *)(uintptr_t)&model);
+    }
+}
+END_TEST
+
+/* ---- coordinates without variance: scale / eps, unless masked ---- */
+
+static void check_runaway(rank_t *rank)
+{
+    static const model_t model = {
+        .n_tensors = 1, .lengths = {64}, .algorithm = "onebit_adam", .options = "compat=deepspeed,freeze_step=3"};
+    const bool masked = rank->arg != NULL;
+    uint8_t mask[64];
+    float *x;
+
+    for (int i = 0; i < 64; i++)
+        mask[i] = i % 2 == 0;
+    rank_open(rank, &model);
+    if (masked) ranks_ok(lnt_optim_set_mask(rank->optim, 0, mask));
+    take_steps(rank, half_gradient, 0, 3);
+    x = copy_of(rank->x, 64);
+    take_steps(rank, half_gradient, 3, 4);
+    for (int i = 1; i < 64; i += 2) {
+        const float m = ((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[i];
+        ck_assert(masked ? m == 0 && rank->x[i] == x[i] : fabs((double)rank->x[i] - (double)x[i]) > 100);
+        if (!masked) ck_assert_double_eq_tol((double)rank->x[i] - x[i], -1e-3 * m / 1e-8, 1e-4 * fabs(m) * 1e5);
+    }
+    free(x);
+    rank_close(rank);
+}
+
+START_TEST(elements_without_variance_move_by_the_scale_over_eps)
+{
+    static int yes;
+
+    ranks_run(&two, check_runaway, NULL);
+    ranks_run(&two, check_runaway, &yes);
+}
+END_TEST
+
+/* ---- pads are data ---- */
+
+static void check_pads(rank_t *rank)
+{
+    static const model_t model = {
+        .n_tensors = 1, .lengths = {1}, .algorithm = "onebit_adam", .options = "compat=deepspeed,freeze_step=2"};
+    double formed;
+
+    rank_open(rank, &model);
+    take_steps(rank, equal_gradient, 0, 2);
+    formed = 0.9 * ((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[0] + 0.1 * equal_gradient(0, 0, 0);
+    take_steps(rank, equal_gradient, 2, 3);
+    ck_assert_double_eq_tol(((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[0], formed / 4, 1e-6);
+    rank_close(rank);
+}
+
+/* One element and 15 pads: the root of the mean square is a quarter of it. */
+START_TEST(pads_take_part_in_the_scale)
+{
+    ranks_run(&two, check_pads, NULL);
+}
+END_TEST
+
+/* ---- 0/1 Adam: one rank, the leak of decay, parameters that drift ---- */
+
+static void check_one_rank(rank_t *rank)
+{
+    static const model_t model = {.n_tensors = 1,
+                                  .lengths = {40},
+                                  .algorithm = "zero_one_adam/deepspeed",
+                                  .options = "compat=deepspeed,var_freeze_step=20,var_update_scaler=1"};
+    float *m;
+
+    rank_open(rank, &model);
+    take_steps(rank, plain_gradient, 0, 2); /* the interval is 2 from here on: the third is no variance step */
+    m = view_of(rank, "exp_avg");
+    take_steps(rank, plain_gradient, 2, 3);
+    ck_assert_mem_eq(m, lnt_optim_view(rank->optim, "exp_avg", 0), 40 * sizeof(*m));
+    free(m);
+    rank_close(rank);
+}
+
+START_TEST(one_rank_skips_the_momentum_too)
+{
+    ranks_run(&one, check_one_rank, NULL);
+}
+END_TEST
+
+static void check_leak(rank_t *rank)
+{
+    static const lnt_group_t group = {
+        .struct_size = sizeof(group), .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.05};
+    static const model_t model = {.n_tensors = 1,
+                                  .lengths = {40},
+                                  .algorithm = "zero_one_adam/deepspeed",
+                                  .options = "compat=deepspeed,var_freeze_step=4",
+                                  .groups = &group,
+                                  .n_groups = 1,
+                                  .start_seed = 5};
+    float *m, *v, *x;
+
+    rank_open(rank, &model);
+    take_steps(rank, plain_gradient, 0, 5);
+    m = view_of(rank, "exp_avg");
+    v = view_of(rank, "exp_avg_sq");
+    x = copy_of(rank->x, rank->n_elems);
+    take_steps(rank, plain_gradient, 5, 6); /* a window of one step, and its sync */
+    for (uint64_t i = 0; i < rank->n_elems; i++) {
+        const double own = 0.9 * m[i] + 0.1 * (float)plain_gradient(0, 5, i), leak = 0.05 * x[i] * (sqrt(v[i]) + 1e-8);
+        const double got = ((const float *)lnt_optim_view(rank->optim, "exp_avg", 0))[i];
+        ck_assert_double_eq_tol(got, own + leak, 1e-6 + 1e-5 * fabs(own));
+    }
+    free(m);
+    free(v);
+    free(x);
+    rank_close(rank);
+}
+
+START_TEST(decay_leaks_into_the_momentum)
+{
+    ranks_run(&one, check_leak, NULL);
+}
+END_TEST
+
+static double drift_of(const float *a, const float *b, uint64_t n)
+{
+    double most = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        most = fabs((double)a[i] - (double)b[i]) > most ? fabs((double)a[i] - (double)b[i]) : most;
+    return most;
+}
+
+static const float *shared_x[RANKS];
+
+static void check_drift(rank_t *rank)
+{
+    static const model_t model = {.n_tensors = 1,
+                                  .lengths = {500},
+                                  .algorithm = "zero_one_adam/deepspeed",
+                                  .options = "compat=deepspeed,var_freeze_step=8,local_step_scaler=4",
+                                  .start_seed = 5};
+
+    rank_open(rank, &model);
+    shared_x[rank->rank] = rank->x;
+    take_steps(rank, plain_gradient, 0, 9);
+    ranks_barrier();
+    ck_assert(drift_of(shared_x[0], shared_x[1], 500) == 0);
+    ranks_barrier();
+    take_steps(rank, plain_gradient, 9, 48); /* 48 is a multiple of the interval, 16: a sync */
+    ranks_barrier();
+    ck_assert(drift_of(shared_x[0], shared_x[1], 500) > 0);
+    ck_assert(drift_of(shared_x[0], shared_x[1], 500) < 1e-5);
+    expect_equal_ranks(rank); /* all the rest */
+    rank_close(rank);
+}
+
+START_TEST(parameters_restored_by_subtraction_drift)
+{
+    ranks_run(&two, check_drift, NULL);
+}
+END_TEST
+
+/* ---- units ---- */
+
+enum { LONG = 300001 };
+
+static void check_long_unit(rank_t *rank)
+{
+    static const model_t model = {.n_tensors = 2,
+                                  .lengths = {LONG, 9},
+                                  .algorithm = "onebit_adam",
+                                  .options = "compat=deepspeed,freeze_step=2,unit=model"};
+    const float *m[2];
+    double sum = 0, n = LONG + 9 + 6; /* to a multiple of 16 */
+    float scale;
+
+    rank_open(rank, &model);
+    take_steps(rank, equal_gradient, 0, 3);
+    m[0] = lnt_optim_view(rank->optim, "exp_avg", 0);
+    m[1] = lnt_optim_view(rank->optim, "exp_avg", 1);
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        sum += pow((0.9 * 0.1 + 0.1) * equal_gradient(0, 0, i), 2);
+    scale = (float)sqrt(sum / n);
+    for (uint64_t i = 0; i < LONG; i++)
+        ck_assert_double_eq_tol(m[0][i], scale, 1e-6 * scale);
+    for (uint64_t i = 0; i < 9; i++)
+        ck_assert_double_eq_tol(m[1][i], scale, 1e-6 * scale);
+    rank_close(rank);
+}
+
+/* All ranks send the same positive values, so every chunk decodes to the worker's scale; ranks of one node too. */
+START_TEST(a_unit_has_one_scale_however_long_it_is)
+{
+    ranks_run(&two, check_long_unit, NULL);
+    ranks_run(&together, check_long_unit, NULL);
+}
+END_TEST
+
+static void check_groups(rank_t *rank)
+{
+    static lnt_group_t groups[2];
+    model_t model = {.n_tensors = 4,
+                     .lengths = {16, 32, 48, 64},
+                     .group_of = {0, 1, 0, 1},
+                     .algorithm = "onebit_adam",
+                     .options = rank->arg,
+                     .groups = groups,
+                     .n_groups = 2};
+    uint32_t n_buckets = 0;
+    lnt_plan_info_t info = {.struct_size = sizeof(info)};
+
+    if (rank->rank == 0) {
+        lnt_group_defaults(&groups[0]);
+        lnt_group_defaults(&groups[1]);
+    }
+    ranks_barrier();
+    rank_open(rank, &model);
+    ranks_ok(lnt_plan_get_info(rank->plan, &info));
+    n_buckets = strstr(rank->arg, "tensor") != NULL ? 4 : strstr(rank->arg, "group") != NULL ? 2 : 1;
+    ck_assert_uint_eq(info.n_buckets, n_buckets);
+    take_steps(rank, plain_gradient, 0, 5);
+    expect_equal_ranks(rank);
+    rank_close(rank);
+}
+
+START_TEST(units_are_tensors_groups_or_the_model)
+{
+    ranks_run(&two, check_groups, "compat=deepspeed,freeze_step=3,unit=tensor");
+    ranks_run(&two, check_groups, "compat=deepspeed,freeze_step=3,unit=group");
+    ranks_run(&two, check_groups, "compat=deepspeed,freeze_step=3,unit=model");
+}
+END_TEST
+
+/* ---- state ---- */
+
+typedef struct resume {
+    model_t model;
+    uint64_t at, end;
+} resume_t;
+
+static void check_resume(rank_t *rank)
+{
+    const resume_t *resume = rank->arg;
+    rank_t other = *rank;
+    uint64_t bytes;
+    void *blob;
+
+    rank_open(rank, &resume->model);
+    take_steps(rank, plain_gradient, 0, resume->at);
+    ranks_ok(lnt_optim_state_size(rank->optim, &bytes));
+    blob = calloc(1, bytes);
+    ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes));
+    rank_open(&other, &resume->model);
+    ranks_ok(lnt_optim_state_import(other.optim, blob, bytes));
+    take_steps(rank, plain_gradient, resume->at, resume->end);
+    take_steps(&other, plain_gradient, resume->at, resume->end);
+    ck_assert_mem_eq(rank->x, other.x, rank->n_elems * sizeof(*rank->x));
+    ck_assert_uint_eq(lnt_optim_hash(rank->optim), lnt_optim_hash(other.optim));
+    ck_assert_uint_eq(rank_error_hash(rank), rank_error_hash(&other));
+    free(blob);
+    rank_close(&other);
+    rank_close(rank);
+}
+
+START_TEST(a_resumed_run_is_the_same_in_every_phase)
+{
+    static const char *const options[][2] = {
+        {"onebit_adam", "compat=deepspeed,freeze_step=4"},
+        {"onebit_adam", "compat=deepspeed,freeze_step=4,unit=group"},
+        {"onebit_lamb", "compat=deepspeed,freeze_step=4"},
+        {"zero_one_adam/deepspeed", "compat=deepspeed,var_freeze_step=4,local_step_scaler=2,local_step_clipper=4"}};
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        for (uint64_t at = 1; at < 12; at += 2) {
+            resume_t resume = {{.n_tensors = 3,
+                                .lengths = {130, 1, 77},
+                                .algorithm = options[i][0],
+                                .options = options[i][1],
+                                .start_seed = 3},
+                               at,
+                               18};
+            ranks_run(&two, check_resume, &resume);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("compat");
+    TCase *tcase = tcase_create("compat");
+
+    tcase_add_test(tcase, the_first_step_counts_and_nothing_else);
+    tcase_add_test(tcase, elements_without_variance_move_by_the_scale_over_eps);
+    tcase_add_test(tcase, pads_take_part_in_the_scale);
+    tcase_add_test(tcase, one_rank_skips_the_momentum_too);
+    tcase_add_test(tcase, decay_leaks_into_the_momentum);
+    tcase_add_test(tcase, parameters_restored_by_subtraction_drift);
+    tcase_add_test(tcase, a_unit_has_one_scale_however_long_it_is);
+    tcase_add_test(tcase, units_are_tensors_groups_or_the_model);
+    tcase_add_test(tcase, a_resumed_run_is_the_same_in_every_phase);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}
