@@ -56,7 +56,7 @@ static const replay_algorithm_t algorithms[] = {
     {"adamw", "adamw", "", adam, false},
     {"onebit_adam", "onebit_adam", "compat=deepspeed", onebit_adam, true},
     {"onebit_lamb", "onebit_lamb", "compat=deepspeed", onebit_lamb, true},
-    {"zero_one_adam", "zero_one_adam/deepspeed", "compat=deepspeed", zero_one_adam, true},
+    {"zero_one_adam", "zero_one_adam", "compat=deepspeed", zero_one_adam, true},
     {"lamb_timm", "lamb", "max_coeff=0,min_coeff=0", lamb_timm, false},
     {"lamb_torch_optimizer", "lamb", "bias_correction=off,max_coeff=0,min_coeff=0", lamb_torch_optimizer, false},
     {"came", "came", "", came, false},
