@@ -18,6 +18,7 @@ adam|--optim adam|Adam, f32
 onebit_adam|--optim onebit_adam --warmup-codec int8|1-bit Adam, int8 warm-up
 lamb|--optim lamb|LAMB, f32
 onebit_lamb|--optim onebit_lamb --warmup-codec int8|1-bit LAMB, int8 warm-up
+zero_one_adam|--optim zero_one_adam --warmup-codec int4|0/1 Adam, int4 warm-up
 '
 
 say() { printf '%s\n' "$*"; }

@@ -19,6 +19,9 @@ typedef struct preset {
 
 static const preset_t other = {.options = "", .lr = 4e-3, .plain_lr = 1, .steps = 700};
 
+/* Intervals that grow once in a run, to 2: two steps between syncs is what this model still learns with. */
+#define ZERO_ONE_SCHEDULE "var_update_scaler=32,local_step_scaler=40%,local_step_clipper=2"
+
 /* What tames LAMB here: norms of gains (1) and biases (0 at the start) do not say how far these may move. */
 #define LAMB_LIMITS "max_coeff=0.3,min_coeff=0.01"
 
@@ -32,6 +35,9 @@ static const preset_t presets[] = {
     {"lambc", "lambc", "", 0.02, 0.3, 1000, "LAMB, trust ratio at most 1; gains and biases learn more slowly instead"},
     {"onebit_lamb", "onebit_lamb", LAMB_LIMITS, 0.02, 1, 1000, "1-bit LAMB"},
     {"frozen_lamb", "onebit_lamb", LAMB_LIMITS ",compression=off", 0.02, 1, 1000, "1-bit LAMB's twin: exchange in f32"},
+    {"zero_one_adam", "zero_one_adam", ZERO_ONE_SCHEDULE, 4e-3, 1, 700, "0/1 Adam"},
+    {"frozen_zero_one", "zero_one_adam", ZERO_ONE_SCHEDULE ",compression=off", 4e-3, 1, 700,
+     "0/1 Adam's twin: the same schedule, exchange in f32"},
 };
 
 enum { N_PRESETS = sizeof(presets) / sizeof(presets[0]) };
