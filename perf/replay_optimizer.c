@@ -43,7 +43,9 @@ static lnt_status_t add_tensors(const replay_model_t *model, replay_rank_t *rank
         lnt_tensor_params_t params = {.struct_size = sizeof(params),
                                       .count = tensor->at.count,
                                       .param = rank->x + tensor->at.offset,
-                                      .group = tensor->group};
+                                      .group = tensor->group,
+                                      .rows = tensor->rows,
+                                      .cols = tensor->cols};
         char name[32];
         uint32_t number;
 

@@ -13,14 +13,15 @@
 typedef struct replay_option {
     const char *key;  /* in "hyper" */
     const char *name; /* of the option; NULL: the reference accepts it without any effect */
+    uint32_t element; /* of a list, from 1; 0: the value itself */
 } replay_option_t;
 
 typedef struct replay_algorithm {
     const char *name; /* of the case */
     const char *optimizer;
-    const char *fixed; /* options every case has */
+    const char *fixed; /* options every case starts with: defaults of the published class */
+    double eps;        /* its default, too */
     const replay_option_t *options;
-    bool reference; /* a compat row: gradients are averaged as `grad_averaged` says */
 } replay_algorithm_t;
 
 typedef struct replay_piece {

@@ -66,6 +66,7 @@ static void read_group(const replay_model_t *model, uint32_t number)
     double betas[3];
 
     lnt_group_defaults(values);
+    values->eps = model->algorithm->eps;
     if (case_numbers(model->file, "betas", betas, 3) >= 2) {
         values->beta1 = betas[0];
         values->beta2 = betas[1];

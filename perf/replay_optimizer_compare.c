@@ -218,6 +218,42 @@ static double deviation_rates(replay_run_t *run, const replay_recorded_t *record
     return worst;
 }
 
+/* Of a tensor in CAME's statistics: rows, columns, or all elements of what is no matrix. */
+static size_t statistics_of(const replay_tensor_t *tensor, const char *view)
+{
+    if (strstr(view, "_row") != NULL) {
+        return tensor->rows;
+    }
+    return (strstr(view, "_col") != NULL) ? tensor->cols : (tensor->rows == 0) ? tensor->at.count : 0;
+}
+
+/* The library has them in plan order, the case tensor by tensor. Units: the root mean square of the tensor's. */
+static double deviation_statistics(replay_run_t *run, const replay_recorded_t *recorded)
+{
+    const replay_model_t *model = &run->model;
+    const float *want = replay_recorded_row(recorded, sizeof(*want));
+    const double *got = lnt_optim_values(run->ranks[0].optim, recorded->view, NULL);
+    double worst = 0;
+
+    for (uint32_t t = 0; (got != NULL) && (t < model->n_tensors); ++t) {
+        const size_t n = statistics_of(&model->tensors[t], recorded->view);
+        double squares = 0;
+        size_t at = 0;
+
+        for (uint32_t p = 0; p < model->tensors[t].place; ++p) {
+            at += statistics_of(&model->tensors[model->tensor_at[p]], recorded->view);
+        }
+        for (size_t i = 0; i < n; ++i) {
+            squares += (double)want[i] * (double)want[i];
+        }
+        for (size_t i = 0; i < n; ++i, ++want) {
+            const float value = (float)got[at + i];
+            worst = replay_larger(worst, replay_largest(&value, want, 1, sqrt(squares / (double)n)));
+        }
+    }
+    return (got != NULL) ? worst : INFINITY;
+}
+
 /* The pads of the one buffer, in units of the worker's scale. */
 static double deviation_tail(replay_run_t *run, const replay_recorded_t *recorded)
 {
@@ -245,6 +281,11 @@ static const array_row_t rows[] = {
     {"exp_avg_sq_fresh", "f32", "exp_avg_sq_fresh", deviation_elements, -1},
     {"momentum_accumulator", "f32", "accumulator", deviation_elements, -1},
     {"momentum_accumulator_all", "f32", "accumulator", deviation_elements, -1},
+    {"came_exp_avg_sq", "f32", "exp_avg_sq", deviation_statistics, -1},
+    {"came_exp_avg_sq_row", "f32", "exp_avg_sq_row", deviation_statistics, -1},
+    {"came_exp_avg_sq_col", "f32", "exp_avg_sq_col", deviation_statistics, -1},
+    {"came_exp_avg_res_row", "f32", "exp_avg_res_row", deviation_statistics, -1},
+    {"came_exp_avg_res_col", "f32", "exp_avg_res_col", deviation_statistics, -1},
     {"zo_counters", "i32", NULL, deviation_counters, 0},
     {"zo_lrs", "f64", "lr_sum", deviation_rates, COEFFICIENT_TOLERANCE},
     {"fused_tail", "f32", "fused_tail", deviation_tail, -1},

@@ -8,58 +8,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Betas and eps are the groups'. `foreach` is how torch loops; the flags of the three compressed optimizers are
- * accepted and never read by the reference (ALGORITHMS: no bias correction, eps outside the root). */
-#define PLAIN                                                                                                          \
-    {"betas", NULL}, {"eps", NULL},                                                                                    \
-    {                                                                                                                  \
-        "foreach", NULL                                                                                                \
-    }
-#define NEVER_READ                                                                                                     \
-    {"bias_correction", NULL}, {"eps_inside_sqrt", NULL}, {"max_grad_norm", NULL}, {"betas", NULL}, {"eps", NULL},     \
-        {"weight_decay", NULL},                                                                                        \
-    {                                                                                                                  \
-        "lr", NULL                                                                                                     \
-    }
+// clang-format off
+#define SAME(_name) {_name, _name, 0}
+#define NO_EFFECT(_name) {_name, NULL, 0}
+#define END {NULL, NULL, 0}
 
-static const replay_option_t adam[] = {PLAIN, {"amsgrad", "amsgrad"}, {NULL, NULL}};
-static const replay_option_t onebit_adam[] = {{"freeze_step", "freeze_step"}, NEVER_READ, {NULL, NULL}};
+/* Betas and eps are the groups'. `foreach` is how torch loops; the flags of the three compressed optimizers are accepted
+ * and never read by the reference. */
+#define PLAIN NO_EFFECT("betas"), NO_EFFECT("eps"), NO_EFFECT("foreach")
+#define COMPRESSED NO_EFFECT("bias_correction"), NO_EFFECT("eps_inside_sqrt"), NO_EFFECT("max_grad_norm"), \
+    NO_EFFECT("betas"), NO_EFFECT("eps"), NO_EFFECT("weight_decay"), NO_EFFECT("lr"), NO_EFFECT("amsgrad")
 
-static const replay_option_t onebit_lamb[] = {{"freeze_step", "freeze_step"},
-                                              {"max_coeff", "max_coeff"},
-                                              {"min_coeff", "min_coeff"},
-                                              {"coeff_beta", "coeff_beta"},
-                                              {"factor_max", "factor_max"},
-                                              {"factor_min", "factor_min"},
-                                              {"factor_threshold", "factor_threshold"},
-                                              NEVER_READ,
-                                              {NULL, NULL}};
-static const replay_option_t zero_one_adam[] = {{"var_freeze_step", "var_freeze_step"},
-                                                {"var_update_scaler", "var_update_scaler"},
-                                                {"local_step_scaler", "local_step_scaler"},
-                                                {"local_step_clipper", "local_step_clipper"},
-                                                NEVER_READ,
-                                                {NULL, NULL}};
-static const replay_option_t lamb_timm[] = {PLAIN,
-                                            {"max_grad_norm", "max_grad_norm"},
-                                            {"trust_clip", "trust_clip"},
-                                            {"always_adapt", "always_adapt"},
-                                            {"bias_correction", "bias_correction"},
-                                            {"grad_averaging", "grad_averaging"},
-                                            {NULL, NULL}};
-static const replay_option_t lamb_torch_optimizer[] = {
-    PLAIN, {"clamp_value", "clamp_value"}, {"debias", "debias"}, {NULL, NULL}};
-static const replay_option_t came[] = {PLAIN, {"clip_threshold", "clip_threshold"}, {NULL, NULL}};
+static const replay_option_t adam[] = {PLAIN, SAME("amsgrad"), END};
+static const replay_option_t lamb_timm[] = {PLAIN, SAME("max_grad_norm"), SAME("trust_clip"), SAME("always_adapt"),
+    SAME("bias_correction"), SAME("grad_averaging"), END};
+static const replay_option_t lamb_torch_optimizer[] = {PLAIN, SAME("clamp_value"), SAME("debias"), END};
+static const replay_option_t came[] = {
+    {"betas", "beta3", 3}, {"eps", "eps1", 1}, {"eps", "eps2", 2}, SAME("clip_threshold"), END};
+static const replay_option_t onebit_adam[] = {COMPRESSED, SAME("freeze_step"), END};
+static const replay_option_t onebit_lamb[] = {COMPRESSED, SAME("freeze_step"), SAME("max_coeff"), SAME("min_coeff"),
+    SAME("coeff_beta"), SAME("factor_max"), SAME("factor_min"), SAME("factor_threshold"), END};
+static const replay_option_t zero_one_adam[] = {COMPRESSED, SAME("var_freeze_step"), SAME("var_update_scaler"),
+    SAME("local_step_scaler"), SAME("local_step_clipper"), END};
+// clang-format on
 
 static const replay_algorithm_t algorithms[] = {
-    {"adam", "adam", "", adam, false},
-    {"adamw", "adamw", "", adam, false},
-    {"onebit_adam", "onebit_adam", "compat=deepspeed", onebit_adam, true},
-    {"onebit_lamb", "onebit_lamb", "compat=deepspeed", onebit_lamb, true},
-    {"zero_one_adam", "zero_one_adam", "compat=deepspeed", zero_one_adam, true},
-    {"lamb_timm", "lamb", "max_coeff=0,min_coeff=0", lamb_timm, false},
-    {"lamb_torch_optimizer", "lamb", "bias_correction=off,max_coeff=0,min_coeff=0", lamb_torch_optimizer, false},
-    {"came", "came", "", came, false},
+    {"adam", "adam", "", 1e-8, adam},
+    {"adamw", "adamw", "", 1e-8, adam},
+    {"lamb_timm", "lamb", "max_coeff=0,min_coeff=0,max_grad_norm=1,always_adapt=off", 1e-6, lamb_timm},
+    {"lamb_torch_optimizer", "lamb", "bias_correction=off,max_coeff=0,min_coeff=0,clamp_value=10", 1e-6,
+     lamb_torch_optimizer},
+    {"came", "came", "", 1e-8, came},
+    {"onebit_adam", "onebit_adam", "compat=deepspeed", 1e-8, onebit_adam},
+    {"onebit_lamb", "onebit_lamb", "compat=deepspeed", 1e-8, onebit_lamb},
+    {"zero_one_adam", "zero_one_adam", "compat=deepspeed", 1e-8, zero_one_adam},
 };
 
 const replay_algorithm_t *replay_algorithm_named(const char *name)
@@ -85,19 +67,25 @@ __attribute__((format(printf, 2, 3))) static bool append(replay_model_t *model, 
 }
 
 /* The value as it stands, without the comma; words of JSON become the library's. */
-static bool append_option(replay_model_t *model, const char *name, const char *value)
+static bool append_option(replay_model_t *model, const replay_option_t *option, const char *value)
 {
     static const struct {
         const char *json, *word;
     } words[] = {{"true", "on"}, {"false", "off"}, {"null", "0"}};
     const char *comma = (model->options[0] == '\0') ? "" : ",";
+    double list[8];
+
+    if (option->element != 0) {
+        return (case_numbers(model->file, option->key, list, 8) >= option->element) &&
+               append(model, "%s%s=%.17g", comma, option->name, list[option->element - 1]);
+    }
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); ++i) {
         if (strncmp(value, words[i].json, strlen(words[i].json)) == 0) {
-            return append(model, "%s%s=%s", comma, name, words[i].word);
+            return append(model, "%s%s=%s", comma, option->name, words[i].word);
         }
     }
-    return append(model, "%s%s=%.17g", comma, name, strtod(value, NULL));
+    return append(model, "%s%s=%.17g", comma, option->name, strtod(value, NULL));
 }
 
 /* Where decay enters the gradient, g + decay * x nearly cancels now and then. */
@@ -120,18 +108,21 @@ bool replay_model_options(replay_model_t *model, char *problem, size_t size, int
     model->tolerance = tolerance_of(model);
     snprintf(model->options, sizeof(model->options), "%s", algorithm->fixed);
     for (size_t i = 0; (value = case_hyper(model->file, i, key, sizeof(key))) != NULL; ++i) {
-        const replay_option_t *option = algorithm->options;
+        size_t known = 0;
 
-        while ((option->key != NULL) && (strcmp(option->key, key) != 0)) {
-            ++option;
+        for (const replay_option_t *option = algorithm->options; option->key != NULL; ++option) {
+            if (strcmp(option->key, key) != 0) {
+                continue;
+            }
+            ++known;
+            if ((option->name != NULL) && !append_option(model, option, value)) {
+                snprintf(problem, size, "hyper-parameter \"%s\" cannot be read, or there are too many", key);
+                return false;
+            }
         }
-        if (option->key == NULL) {
+        if (known == 0) {
             snprintf(problem, size, "hyper-parameter \"%s\" of %s is not there", key, algorithm->name);
             *code_p = REPLAY_UNSUPPORTED;
-            return false;
-        }
-        if ((option->name != NULL) && !append_option(model, option->name, value)) {
-            snprintf(problem, size, "too many hyper-parameters");
             return false;
         }
     }
