@@ -3,6 +3,7 @@
  * and test_optim_model's.
  */
 #include <math.h>
+#include <time.h>
 
 #include "ranks.h"
 #include "small_options.h"
@@ -20,9 +21,9 @@ typedef struct trial {
     uint32_t n_steps;
     uint32_t quiet_steps; /* at first the ranks agree: no noise */
     double scale;         /* of gradients: 0: 1; from the freeze on it is another */
-    bool reversed;
-    double r, recorded; /* at the end */
-    float *x;           /* result of rank 0 */
+    bool reversed;        /* order of ready calls; or by threads */
+    double r, recorded;   /* at the end */
+    float *x;             /* result of rank 0 */
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint32_t step, uint64_t i)
@@ -247,6 +248,108 @@ START_TEST(global_clipping_depends_on_no_bucket_order_or_thread)
 }
 END_TEST
 
+/* A peer that leaves instead of telling its norm: nobody commits, in either phase, and everything can be saved and torn
+ * down. */
+static void aborted_body(rank_t *rank)
+{
+    trial_t *trial = rank->arg;
+    uint64_t hash, bytes;
+    const void *const *grads;
+
+    rank_open(rank, &trial->model);
+    train(rank, trial);
+    hash = lnt_optim_hash(rank->optim);
+    grads = rank_grads(rank, rank->x);
+    ranks_ok(lnt_optim_begin(rank->optim));
+    for (uint32_t t = 0; t < rank->model->n_tensors; t++)
+        ranks_ok(lnt_optim_tensor_ready(rank->optim, t, grads[t], NULL));
+    ranks_barrier();
+    if (rank->rank == 1) lnt_comm_abort(rank->comm, "the test");
+    while (rank->rank == 1 && lnt_comm_async_error(rank->comm, NULL) == LNT_OK) /* it does not give its norm */
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ck_assert_int_eq(lnt_optim_end(rank->optim), LNT_ERR_ABORTED);
+    ck_assert_uint_eq(lnt_optim_hash(rank->optim), hash);
+    ck_assert_uint_eq(rank_info(rank).step, trial->n_steps);
+    ranks_ok(lnt_optim_state_size(rank->optim, &bytes));
+    ck_assert_int_eq(lnt_optim_begin(rank->optim), LNT_ERR_ABORTED);
+    rank_close(rank);
+}
+
+START_TEST(a_peer_that_leaves_before_the_gather_undoes_the_step)
+{
+    for (uint32_t steps = 0; steps <= 4; steps += 4) { /* before and after the freeze */
+        trial_t trial = make_trial("freeze_step=2,block=128,clip=10");
+        trial.n_steps = steps;
+        ranks_run(&(world_t){.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true}, aborted_body, &trial);
+    }
+}
+END_TEST
+
+/* ---- threads ---- */
+
+typedef struct call {
+    rank_t *rank;
+    uint32_t tensor;
+    pthread_t thread;
+} call_t;
+
+static void *call_ready(void *arg)
+{
+    call_t *call = arg;
+
+    ranks_ok(lnt_optim_tensor_ready(call->rank->optim, call->tensor, call->rank->grads[call->tensor], NULL));
+    return NULL;
+}
+
+/* Every tensor made ready by a thread of its own: norms of several buckets are taken at once. */
+static void threads_body(rank_t *rank)
+{
+    trial_t *trial = rank->arg;
+    uint16_t *codes;
+
+    rank_open(rank, &trial->model);
+    codes = calloc(rank->n_elems, sizeof(*codes));
+    for (uint32_t step = 0; step < 8; step++) {
+        call_t calls[MAX_TENSORS];
+        uint64_t at = 0;
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            codes[i] = half_of(LNT_BF16, grad_at(trial, rank->rank, step, i));
+        ranks_ok(lnt_optim_begin(rank->optim));
+        for (uint32_t t = 0; t < rank->model->n_tensors; at += rank->model->lengths[t++]) {
+            rank->grads[t] = codes + at;
+            calls[t] = (call_t){.rank = rank, .tensor = t};
+            if (trial->reversed) {
+                ck_assert_int_eq(pthread_create(&calls[t].thread, NULL, call_ready, &calls[t]), 0);
+            } else {
+                (void)call_ready(&calls[t]);
+            }
+        }
+        for (uint32_t t = 0; t < rank->model->n_tensors && trial->reversed; t++)
+            (void)pthread_join(calls[t].thread, NULL);
+        ranks_ok(lnt_optim_end(rank->optim));
+        expect_equal_ranks(rank);
+    }
+    if (rank->rank == 0) trial->hash = lnt_optim_hash(rank->optim);
+    free(codes);
+    rank_close(rank);
+}
+
+START_TEST(tensors_may_be_made_ready_by_many_threads)
+{
+    static const char *const options[] = {"freeze_step=4,block=64,clip=5",
+                                          "freeze_step=4,block=64,clip=5,clip_mode=bucket"};
+    trial_t trial = make_trial(options[_i]);
+    uint64_t expected;
+
+    trial.model.dtype = LNT_BF16;
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, threads_body, &trial);
+    expected = trial.hash;
+    trial.reversed = true; /* with threads */
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, threads_body, &trial);
+    ck_assert_uint_eq(trial.hash, expected);
+}
+END_TEST
+
 /* ---- buckets ---- */
 
 /* Squares of one bucket of a rank: elements [begin, end), in f64. */
@@ -405,6 +508,8 @@ int main(void)
     tcase_add_loop_test(tcase, short_gradients_are_left_alone, 0, N_WORLDS);
     tcase_add_loop_test(tcase, a_loud_rank_is_clipped_like_the_others, 0, N_WORLDS);
     tcase_add_loop_test(tcase, global_clipping_depends_on_no_bucket_order_or_thread, 0, N_WORLDS);
+    tcase_add_test(tcase, a_peer_that_leaves_before_the_gather_undoes_the_step);
+    tcase_add_loop_test(tcase, tensors_may_be_made_ready_by_many_threads, 0, 2);
     tcase_add_loop_test(tcase, every_bucket_of_every_rank_is_limited_by_its_own_norm, 0, N_WORLDS);
     tcase_add_test(tcase, buckets_of_equal_norm_are_clipped_as_one);
     tcase_add_test(tcase, with_buckets_their_size_is_part_of_the_numerics);
