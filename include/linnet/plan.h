@@ -130,6 +130,38 @@ typedef struct lnt_plan_stats {
 } lnt_plan_stats_t;
 LNT_API lnt_status_t lnt_plan_get_stats(lnt_plan_t *plan, lnt_plan_stats_t *stats_p, bool reset);
 
+/* Health of coding with error feedback, of what this rank codes: as the worker of its shard, and as the server of its
+ * chunk. Norms are of this rank's part: over all ranks, squares add up. */
+typedef struct lnt_health {
+    double rho;         /* |a|_1 / (sqrt(n) |a|_2) of what is coded, per block, weighted by |a|_2^2: 1 = all of one
+                           magnitude; signs with the L2 scale leave an error of 2 (1 - rho) of the squares */
+    double input_norm;  /* what came in: the gradient, momentum...; of a server, the mean */
+    double value_norm;  /* what was coded: input and old error */
+    double error_norm;  /* what coding left */
+    double error_ratio; /* error_norm / input_norm */
+    double scale;       /* root mean square of what was coded */
+    uint64_t n_elems;
+} lnt_health_t;
+
+typedef enum lnt_health_cause {
+    LNT_HEALTH_GROWS = 1,  /* error_ratio above 10, and larger in three measurements running */
+    LNT_HEALTH_EXPANDS = 2 /* rho <= 1/2 in two measurements running, with the L2 scale of signs */
+} lnt_health_cause_t;
+
+typedef struct lnt_plan_health {
+    size_t struct_size;
+    uint64_t step; /* the commit of this plan after which it was measured, counted from 1; 0: never */
+    lnt_health_t worker, server;
+    uint32_t causes; /* lnt_health_cause_t found so far; each is warned of once per program */
+} lnt_plan_health_t;
+
+#define LNT_ALL_BUCKETS UINT32_MAX
+
+/* Measured in the commit pass of every LINNET_HEALTH_EVERY-th step of a program, from its first on; zeros where no
+ * errors are kept (one node, f32, ranks without a shard). bucket: or LNT_ALL_BUCKETS, all together. After commit. */
+LNT_API lnt_status_t lnt_plan_get_health(const lnt_plan_t *plan, uint32_t program, uint32_t bucket,
+                                         lnt_plan_health_t *health_p);
+
 #ifdef __cplusplus
 }
 #endif

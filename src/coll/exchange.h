@@ -101,6 +101,21 @@ void lnt_exchange_write_error(lnt_exchange_t *exchange, bool server, uint64_t po
  * outlive the exchange. */
 void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server);
 
+/* Sums over what this rank coded in the last run: squares of what went in (without the old error), of what was coded
+ * (with it) and of the new error; per block |a|_1 * |a|_2 / sqrt(n), whose ratio to the squares of a is rho; live
+ * elements. */
+typedef struct lnt_health_sums {
+    double input, value, error, alike;
+    uint64_t n;
+} lnt_health_sums_t;
+
+typedef struct lnt_exchange_health {
+    lnt_health_sums_t worker, server;
+} lnt_exchange_health_t;
+
+/* Right after lnt_exchange_commit. False where no errors are kept. */
+bool lnt_exchange_measure_health(const lnt_exchange_t *exchange, lnt_exchange_health_t *health_p);
+
 /* Bytes this rank sends for one run, from the layout functions alone. */
 lnt_status_t lnt_exchange_bytes(const lnt_exchange_t *exchange, lnt_bytes_t *bytes_p);
 

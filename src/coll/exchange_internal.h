@@ -123,6 +123,11 @@ bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece);
 const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange,
                               const lnt_piece_t *piece); /* mask of its blocks or NULL */
 
+/* Values of a piece of a segment as `frame` holds them; code: byte of the piece's first code among those of the frame.
+ */
+void lnt_exchange_decode_piece(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t frame,
+                               const lnt_piece_t *piece, uint64_t code, float *out);
+
 static inline bool lnt_live_bit(const uint8_t *live, uint64_t i)
 {
     return live == NULL || (live[i / 8] >> (i % 8) & 1) != 0;

@@ -12,23 +12,29 @@ static uint32_t n_chunk_segs(const lnt_exchange_t *exchange)
     return exchange->chunk_first[exchange->params.topo->n_shards * exchange->params.topo->n_nodes];
 }
 
+void lnt_exchange_decode_piece(const lnt_exchange_t *exchange, const lnt_segment_t *segment, uint32_t frame,
+                               const lnt_piece_t *piece, uint64_t code, float *out)
+{
+    const lnt_codec_t *wire = &exchange->wire;
+    const uint8_t *payload = lnt_graph_payload(&exchange->graph, frame);
+    const uint8_t *codes = payload + lnt_layout_scale_bytes(wire, &exchange->grid, segment->range);
+    const uint8_t *scales =
+        wire->row->has_scales ? payload + sizeof(float) * (piece->block - segment->range.begin) : NULL;
+
+    wire->ops.decode(&wire->cfg, scales, codes + code, piece->count, lnt_piece_live(exchange, piece), out);
+}
+
 /* Decodes [pos, end), which lies in chunk segment i. */
 static void read_segment(const lnt_exchange_t *exchange, uint32_t i, uint64_t pos, uint64_t end, float *out)
 {
     const lnt_segment_t *segment = &exchange->chunk_segs[i];
-    const lnt_codec_t *wire = &exchange->wire;
-    const uint8_t *payload = lnt_graph_payload(&exchange->graph, exchange->result_frame + i);
-    const uint8_t *codes = payload + lnt_layout_scale_bytes(wire, &exchange->grid, segment->range);
     lnt_segment_t part = {{lnt_grid_block(&exchange->grid, pos), 0}, pos, end};
     lnt_piece_t piece = lnt_piece_begin(exchange, &part);
+    uint64_t code = lnt_layout_code_offset(&exchange->wire, &exchange->grid, segment->range, part.range.begin);
 
-    codes += lnt_layout_code_offset(wire, &exchange->grid, segment->range, part.range.begin);
     while (lnt_piece_next(exchange, &piece)) {
-        const uint8_t *scales =
-            wire->row->has_scales ? payload + sizeof(float) * (piece.block - segment->range.begin) : NULL;
-
-        wire->ops.decode(&wire->cfg, scales, codes + piece.code, piece.count, lnt_piece_live(exchange, &piece),
-                         out + (piece.pos - pos));
+        lnt_exchange_decode_piece(exchange, segment, exchange->result_frame + i, &piece, code + piece.code,
+                                  out + (piece.pos - pos));
     }
 }
 

@@ -29,6 +29,7 @@ typedef struct lnt_core_config {
     uint32_t max_skips;       /* MAX_SKIPS */
     uint32_t check_every;     /* CHECK_EVERY: compare state hashes every k steps, 0 = never */
     int error_dtype;          /* ERROR_DTYPE: index into lnt_error_words */
+    uint32_t health_every;    /* HEALTH_EVERY: measure the coding every k steps, 0 = never */
     uint32_t spin_us;         /* SPIN_US: look this long before sleeping */
     bool progress_thread;     /* PROGRESS_THREAD */
     uint32_t threads;         /* THREADS: that run tasks, 0 = by the cores */

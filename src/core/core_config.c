@@ -63,6 +63,9 @@ const lnt_cfg_row_t lnt_core_config_rows[] = {
         "compare hashes of the parameters and moments of all ranks every so many steps and name the first tensor that "
         "differs; "
         "0: never"),
+    ROW("HEALTH_EVERY", "100", LNT_CFG_U32, health_every,
+        "measure the coding of a program (lnt_plan_get_health, warnings) in its first and then in every so many "
+        "committed steps; 0: never; changes no result"),
     ROW_IN("SPIN_US", "20", LNT_CFG_U32, spin_us, 0, 1000000,
            "look for work this long before sleeping; taken as 0 when local ranks and their progress threads exceed the "
            "cores"),

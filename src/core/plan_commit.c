@@ -383,8 +383,10 @@ static lnt_status_t build_workspace(lnt_plan_t *plan)
 
     plan->graphs = lnt_calloc(n_graphs, sizeof(*plan->graphs), "graphs of a step");
     plan->ready = lnt_calloc(n_graphs, sizeof(*plan->ready), "ready flags of a step");
+    plan->watches = lnt_calloc(n_graphs, sizeof(*plan->watches), "health of buckets");
     plan->scratch = lnt_alloc_aligned(LNT_SPAN_MAX * sizeof(float), "commit scratch");
-    if (plan->graphs == NULL || plan->ready == NULL || plan->scratch == NULL) return LNT_ERR_NO_MEMORY;
+    if (plan->graphs == NULL || plan->ready == NULL || plan->watches == NULL || plan->scratch == NULL)
+        return LNT_ERR_NO_MEMORY;
     if (!plan->accumulate) return LNT_OK;
     if (!lnt_size_mul(plan->n_elems, sizeof(float), &bytes))
         return lnt_error(LNT_ERR_OUT_OF_RANGE, NULL, "plan too large");
@@ -417,11 +419,13 @@ void lnt_plan_unbuild(lnt_plan_t *plan)
     lnt_free(plan->scratch);
     lnt_free(plan->graphs);
     lnt_free((void *)plan->ready);
+    lnt_free(plan->watches);
     plan->buckets = NULL;
     plan->sources = NULL;
     plan->accumulator = plan->scratch = NULL;
     plan->graphs = NULL;
     plan->ready = NULL;
+    plan->watches = NULL;
     plan->n_buckets = plan->buckets_room = 0;
     plan->reserved_tasks = 0;
 }

@@ -7,6 +7,7 @@
 #define LNT_CORE_PLAN_IMPL_H
 
 #include "core.h"
+#include "plan_health.h"
 
 typedef enum lnt_plan_state { LNT_PLAN_OPEN, LNT_PLAN_IDLE, LNT_PLAN_STEP, LNT_PLAN_STATES } lnt_plan_state_t;
 
@@ -49,6 +50,8 @@ typedef struct lnt_plan_program {
     lnt_stage_t stage;
     bool packed, feeds_v, unscaled, by_bucket, flat, no_feedback;
     lnt_unit_t unit;
+    uint64_t runs;   /* commits */
+    uint32_t warned; /* of these causes */
 } lnt_plan_program_t;
 
 typedef struct lnt_plan_bucket {
@@ -82,9 +85,10 @@ struct lnt_plan {
     uint64_t live_hash; /* of all masks and parts: must be equal on all ranks in every step */
     lnt_plan_bucket_t *buckets;
     uint32_t n_buckets, buckets_room;
-    lnt_source_t *sources; /* [n_tensors] */
-    float *accumulator;    /* [n_elems] */
-    float *scratch;        /* [LNT_SPAN_MAX] decoded values in the commit pass */
+    lnt_plan_watch_t *watches; /* [n_buckets * n_programs] */
+    lnt_source_t *sources;     /* [n_tensors] */
+    float *accumulator;        /* [n_elems] */
+    float *scratch;            /* [LNT_SPAN_MAX] decoded values in the commit pass */
     uint64_t reserved_tasks;
     lnt_plan_memory_t memory;
     char *notes; /* [n_ranks][LNT_PLAN_NOTE_BYTES] output of small gathers */
@@ -153,6 +157,11 @@ lnt_status_t lnt_plan_fit_unit(const lnt_plan_t *plan, lnt_extent_t *extents, ln
 
 /* How the exchange of a bucket is built, without its extents. */
 lnt_exchange_params_t lnt_plan_exchange_params(const lnt_plan_t *plan, uint32_t program, uint32_t bucket);
+
+/* In the commit pass: is the health of a program to be measured in this step? Do so, right after the exchange's commit.
+ */
+bool lnt_plan_health_due(const lnt_plan_t *plan, uint32_t program);
+void lnt_plan_watch(lnt_plan_t *plan, uint32_t bucket, uint32_t program, const lnt_exchange_t *exchange);
 
 /* Collective part of lnt_plan_check_params. */
 lnt_status_t lnt_plan_compare_params(lnt_plan_t *plan);

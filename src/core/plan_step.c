@@ -317,9 +317,10 @@ static void consume_unit(lnt_plan_t *plan, uint32_t number, uint32_t bucket, con
 }
 
 /* Errors after a commit; those of tensors that are left out go back to what they were. */
-static void commit_errors(const lnt_plan_t *plan, lnt_exchange_t *exchange)
+static void commit_errors(lnt_plan_t *plan, uint32_t program, uint32_t bucket, lnt_exchange_t *exchange)
 {
     lnt_exchange_commit(exchange);
+    if (lnt_plan_health_due(plan, program)) lnt_plan_watch(plan, bucket, program, exchange);
     for (uint32_t t = 0; plan->step_params.left_out != NULL && t < plan->n_tensors; t++) {
         if (plan->step_params.left_out[t] != 0) lnt_exchange_keep_errors(exchange, t);
     }
@@ -335,9 +336,11 @@ static void commit_pass(lnt_plan_t *plan)
             lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
             if ((plan->step_programs >> p & 1u) == 0 || exchange == NULL) continue;
             (plan->programs[p].unit != LNT_UNIT_NONE ? consume_unit : consume_exchange)(plan, p, b, exchange);
-            commit_errors(plan, exchange);
+            commit_errors(plan, p, b, exchange);
         }
     }
+    for (uint32_t p = 0; p < plan->n_programs; p++)
+        plan->programs[p].runs += plan->step_programs >> p & 1u;
     plan->stats.commit_ns += lnt_now_ns() - start;
 }
 

@@ -20,9 +20,10 @@ enum { MAX_RANKS = 16, MAX_TENSORS = 16 };
 typedef struct world {
     uint32_t n_ranks;
     uint32_t nodes[MAX_RANKS];
-    uint32_t timeout_ms; /* 0: 20 s */
-    bool quiet;          /* errors are expected: no log */
-    bool no_thread;      /* no progress thread */
+    uint32_t timeout_ms;                                             /* 0: 20 s */
+    bool quiet;                                                      /* errors are expected: no log */
+    bool no_thread;                                                  /* no progress thread */
+    void (*log)(void *arg, lnt_log_level_t level, const char *line); /* NULL: stderr */
 } world_t;
 
 typedef struct model {
@@ -97,7 +98,7 @@ static inline void *ranks_main(void *arg)
     lnt_comm_params_t comm = {.struct_size = sizeof(comm)};
 
     (void)snprintf(node, sizeof(node), "node%u", rank->world->nodes[rank->rank]);
-    if (rank->world->quiet) context.log = ranks_no_log;
+    context.log = rank->world->quiet ? ranks_no_log : rank->world->log;
     context.progress_thread = rank->world->no_thread ? LNT_OFF : LNT_ON;
     ranks_ok(lnt_context_create(&context, &rank->context));
     comm.bootstrap = &start->bootstrap;
