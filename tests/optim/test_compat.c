@@ -58,6 +58,39 @@ static float *copy_of(const float *values, uint64_t n)
     return copy;
 }
 
+/* ---- what docs/howto_migrate_from_deepspeed.md tells to write ---- */
+
+static void check_howto(rank_t *rank)
+{
+    model_t model = {.n_tensors = 1, .lengths = {100}, .dtype = LNT_F16, .algorithm = "onebit_adam"};
+    lnt_optim_option_t option;
+    size_t i = 0;
+
+    model.options = "freeze_step=22999,clip=1,loss_scale=0,warmup_codec=int8";
+    rank_open(rank, &model);
+    ck_assert(lnt_optim_loss_scale(rank->optim) == 65536);
+    rank_close(rank);
+    while (lnt_optim_option_get("onebit_adam/deepspeed", i, &option) == LNT_OK && strcmp(option.name, "unit") != 0)
+        i++;
+    ck_assert_str_eq(option.name, "unit");
+    model.options = "compat=deepspeed,unit=none";
+    ranks_ok(rank_plan(rank, &model));
+    ck_assert_int_eq(rank_optim(rank), LNT_ERR_INVALID_ARG);
+    model.options = "unit=tensor"; /* an option of the compat row alone */
+    ck_assert_int_eq(rank_optim(rank), LNT_ERR_INVALID_ARG);
+    ranks_ok(lnt_plan_destroy(rank->plan));
+    free(rank->x);
+    free(rank->x16);
+}
+
+START_TEST(the_howto_can_be_followed)
+{
+    static const world_t quiet = {.n_ranks = 1, .quiet = true};
+
+    ranks_run(&quiet, check_howto, NULL);
+}
+END_TEST
+
 /* ---- the dry run, and no bias correction ---- */
 
 static void check_first_steps(rank_t *rank)
@@ -380,6 +413,7 @@ int main(void)
     Suite *suite = suite_create("compat");
     TCase *tcase = tcase_create("compat");
 
+    tcase_add_test(tcase, the_howto_can_be_followed);
     tcase_add_test(tcase, the_first_step_counts_and_nothing_else);
     tcase_add_test(tcase, elements_without_variance_move_by_the_scale_over_eps);
     tcase_add_test(tcase, pads_take_part_in_the_scale);
