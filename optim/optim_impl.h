@@ -183,6 +183,11 @@ typedef struct lnt_state_vote {
 
 struct lnt_zero_one; /* working memory of zero_one_adam */
 
+/* Sums of residuals, as lnt_optim_info_t has them. */
+typedef struct lnt_optim_imported {
+    double before, after, magnitude;
+} lnt_optim_imported_t;
+
 struct lnt_optim {
     lnt_plan_t *plan;
     const lnt_optim_row_t *row;
@@ -217,6 +222,7 @@ struct lnt_optim {
     double grad_norm, clip_factor, next_norm; /* of the last committed step; of the running one */
     lnt_clip_t clip;
     double dead_share, dropped_norm;
+    lnt_optim_imported_t imported;
     uint64_t lane_elems;
     uint64_t n_latched; /* blocks with late comers in the lane */
     bool lane_parts;    /* the lane carries parts chosen by late.c, no longer its members */

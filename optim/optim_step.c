@@ -195,6 +195,9 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
                                  .lane_elems = optim->frozen ? optim->lane_elems : 0,
                                  .memory_bytes = memory_bytes(optim),
                                  .late_blocks = optim->n_latched,
+                                 .residual_saved = optim->imported.before,
+                                 .residual_loaded = optim->imported.after,
+                                 .residual_magnitude = optim->imported.magnitude,
                                  .late_touched = optim->frozen && optim->row->freezing != NULL
                                                      ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0]
                                                      : 0};

@@ -23,8 +23,9 @@ static lnt_status_t parse_header(const uint8_t *bytes, uint64_t n, lnt_state_hea
     }
     if (header->bytes != n) return corrupt("wrong length");
     if (header->n_sections > LNT_STATE_SECTIONS_MAX || header->frozen > 1 || header->world == 0 ||
-        header->rank >= header->world || header->algorithm[sizeof(header->algorithm) - 1] != '\0' ||
-        !isfinite(header->loss_scale) || header->loss_scale <= 0 || header->micro_steps == 0) {
+        header->rank >= header->world || (header->flags & ~(uint32_t)LNT_STATE_SPARSE) != 0 ||
+        header->algorithm[sizeof(header->algorithm) - 1] != '\0' || !isfinite(header->loss_scale) ||
+        header->loss_scale <= 0 || header->micro_steps == 0) {
         return corrupt("impossible header");
     }
     return LNT_OK;
@@ -122,9 +123,11 @@ static lnt_status_t check_tensors(const lnt_optim_t *optim, const lnt_state_blob
     return left == 0 ? LNT_OK : corrupt("long list of tensors");
 }
 
-static lnt_status_t check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob)
+lnt_status_t lnt_state_check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob)
 {
-    static const char cure[] = "resume with as many ranks on the same nodes, each rank with the blob it saved";
+    static const char cure[] =
+        "resume with as many ranks on the same nodes, each rank with the blob it saved; else give "
+        "the blobs of all ranks to lnt_optim_state_import_world";
     lnt_comm_t *comm = lnt_plan_comm(optim->plan);
     const lnt_state_part_t *saved = lnt_state_find(blob, LNT_STATE_NODES);
     lnt_comm_info_t info = {.struct_size = sizeof(info)};
@@ -222,7 +225,6 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
                          "the state is of algorithm \"%s\", this is \"%s\"", blob->header.algorithm, optim->row->name);
     }
     LNT_TRY(check_tensors(optim, blob));
-    LNT_TRY(check_world(optim, blob));
     LNT_TRY(lnt_plan_get_info(optim->plan, &plan));
     if (blob->header.layout_hash != plan.layout_hash || blob->header.model_hash != plan.model_hash ||
         blob->header.n_groups != optim->n_groups) {

@@ -136,8 +136,8 @@ static bool lies_inside(const lnt_optim_t *optim, const lnt_state_extent_t *save
            saved->count <= optim->tensors[saved->tensor].count - saved->offset;
 }
 
-static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
-                                 uint64_t left)
+lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
+                                   uint64_t left)
 {
     while (left != 0) {
         lnt_state_extent_t saved;
@@ -149,6 +149,7 @@ static lnt_status_t take_section(lnt_optim_t *optim, lnt_state_errors_t *errors,
             left < lnt_state_padded(saved.count * sizeof(float))) {
             break;
         }
+        errors->present |= 1u << saved.program;
         LNT_TRY(take_extent(errors, &saved, at));
         at += lnt_state_padded(saved.count * sizeof(float));
         left -= lnt_state_padded(saved.count * sizeof(float));
@@ -182,7 +183,8 @@ lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *er
         if (r == info.rank && section_bytes[r] != 0) memcpy(errors->stream, mine, section_bytes[r]);
         LNT_TRY(spread(comm, errors, r, section_bytes[r]));
         if (status == LNT_OK)
-            status = take_section(optim, errors, programs, errors->stream, section_bytes[r]); /* go on: others wait */
+            status = lnt_state_errors_take(optim, errors, programs, errors->stream,
+                                           section_bytes[r]); /* go on: others wait */
     }
     return status;
 }
@@ -195,7 +197,7 @@ lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t p
         const lnt_error_extent_t *own = &errors->own[i];
         uint8_t expected = (programs >> own->program & 1u) != 0;
         for (uint64_t k = 0; k < own->count; k++) {
-            if (errors->seen[at + k] == expected) continue;
+            if (errors->seen[at + k] == expected || errors->sparse) continue;
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save, from all ranks",
                              "no rank has the saved error of tensor %u, element %llu", own->tensor,
                              (unsigned long long)(own->offset + k));

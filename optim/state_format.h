@@ -10,7 +10,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "saved state is little-endian: big-endian hosts need byte swaps");
 
 #define LNT_STATE_MAGIC "LNTSTATE"
-enum { LNT_STATE_VERSION = 1 };
+enum { LNT_STATE_VERSION = 1, LNT_STATE_SPARSE = 1 /* errors that are not listed are zero */ };
 
 typedef struct lnt_state_header {
     uint8_t magic[8];
@@ -23,7 +23,7 @@ typedef struct lnt_state_header {
     uint32_t micro_steps;
     char algorithm[28];  /* zero-padded */
     uint64_t model_hash; /* of the tensors alone; world and nodes stand beside it, for loading into another world */
-    uint32_t reserved;   /* 0 */
+    uint32_t flags;      /* LNT_STATE_SPARSE */
     uint32_t crc;        /* of all bytes before it */
 } lnt_state_header_t;
 
@@ -55,7 +55,7 @@ typedef struct lnt_state_tensor {
 } lnt_state_tensor_t;
 
 typedef struct lnt_state_extent {
-    uint32_t program, server, codec_worker, n_nodes, tensor, reserved;
+    uint32_t program, server, codec_worker, n_workers, tensor, reserved;
     uint64_t offset, count; /* count floats follow, zero-padded to 8 */
 } lnt_state_extent_t;
 
@@ -87,8 +87,9 @@ const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char 
 /* LNT_ERR_CORRUPT unless the bytes are a sound blob of this version; nothing is compared with the optimizer. */
 lnt_status_t lnt_state_parse(const void *bytes, uint64_t n, lnt_state_blob_t *blob_p);
 
-/* The blob fits this optimizer, plan and world. LNT_ERR_STATE_MISMATCH names what differs. */
+/* The blob fits this optimizer and plan; this rank of this world. LNT_ERR_STATE_MISMATCH names what differs. */
 lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob);
+lnt_status_t lnt_state_check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob);
 
 /* Errors on their way from the ranks that saved them to those that own them now. Nothing live is written before apply.
  */
@@ -98,11 +99,16 @@ typedef struct lnt_state_errors {
     size_t n_own;
     float *values; /* of all owned extents, one after the other */
     uint8_t *seen;
-    uint8_t *stream; /* one rank's section at a time */
+    uint8_t *stream;  /* one rank's section at a time */
+    bool sparse;      /* what no rank has is zero */
+    uint32_t present; /* programs of which any rank has errors */
 } lnt_state_errors_t;
 
 lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *errors, uint64_t longest_section);
 void lnt_state_errors_release(lnt_state_errors_t *errors);
+/* One rank's section. */
+lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
+                                   uint64_t left);
 /* Collective: section_bytes[r] is the length of rank r's errors section; mine is this rank's. */
 lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs,
                                       const uint8_t *mine, const uint64_t *section_bytes);

@@ -7,25 +7,18 @@
 #include "../src/base/hash.h"
 #include <linnet/coll.h>
 
-#include "state_format.h"
+#include "state_import.h"
 
-typedef struct import {
-    lnt_optim_t *optim;
-    lnt_comm_t *comm;
-    uint32_t n_ranks;
-    lnt_state_blob_t blob;
-    lnt_state_vote_t *votes; /* [n_ranks] */
-    uint64_t *error_bytes;   /* [n_ranks] */
-    uint32_t programs;       /* whose errors the blob holds */
-    lnt_state_errors_t errors;
-} import_t;
-
-static lnt_status_t take_vote(import_t *import, lnt_state_vote_t mine)
+lnt_status_t lnt_state_vote(lnt_optim_t *optim, lnt_state_vote_t mine)
 {
-    LNT_TRY(lnt_allgather(import->comm, &mine, import->votes, sizeof(mine) / sizeof(float), LNT_F32, NULL));
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+
+    LNT_TRY(lnt_comm_get_info(lnt_plan_comm(optim->plan), &info));
+    LNT_TRY(
+        lnt_allgather(lnt_plan_comm(optim->plan), &mine, optim->votes, sizeof(mine) / sizeof(float), LNT_F32, NULL));
     if (mine.status < 0) return (lnt_status_t)mine.status;
-    for (uint32_t r = 0; r < import->n_ranks; r++) {
-        lnt_status_t status = (lnt_status_t)import->votes[r].status;
+    for (uint32_t r = 0; r < info.n_ranks; r++) {
+        lnt_status_t status = (lnt_status_t)optim->votes[r].status;
         if (status < 0) {
             (void)lnt_error(status, "see the error of that rank", "rank %u cannot load its state: %s", r,
                             lnt_status_string(status));
@@ -34,6 +27,22 @@ static lnt_status_t take_vote(import_t *import, lnt_state_vote_t mine)
         }
     }
     return LNT_OK;
+}
+
+typedef struct import {
+    lnt_optim_t *optim;
+    lnt_state_blob_t blob;
+    uint32_t programs; /* whose errors the blob holds */
+    uint32_t n_ranks, carry;
+    lnt_state_errors_t errors;
+} import_t;
+
+uint32_t lnt_state_programs(const lnt_optim_t *optim, const lnt_state_header_t *header)
+{
+    const lnt_phase_stats_t stats = {
+        .committed = header->step, .frozen = header->frozen != 0, .compression = optim->options.compression};
+
+    return lnt_optim_keeps(optim->row, &stats);
 }
 
 /* Sections that are the same on all ranks. */
@@ -50,10 +59,13 @@ static uint64_t hash_common(const lnt_optim_row_t *row, const lnt_state_blob_t *
     return hash;
 }
 
-static lnt_status_t check_common(const import_t *import)
+lnt_status_t lnt_state_compare_votes(const lnt_optim_t *optim)
 {
-    for (uint32_t r = 1; r < import->n_ranks; r++) {
-        if (import->votes[r].common == import->votes[0].common) continue;
+    lnt_comm_info_t info = {.struct_size = sizeof(info)};
+
+    LNT_TRY(lnt_comm_get_info(lnt_plan_comm(optim->plan), &info));
+    for (uint32_t r = 1; r < info.n_ranks; r++) {
+        if (optim->votes[r].common == optim->votes[0].common) continue;
         return lnt_error(LNT_ERR_STATE_MISMATCH, "give every rank its blob of one and the same save",
                          "the states of rank 0 and rank %u are not of one save", r);
     }
@@ -62,15 +74,13 @@ static lnt_status_t check_common(const import_t *import)
 
 static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, lnt_state_vote_t *mine)
 {
-    lnt_phase_stats_t stats = {.compression = import->optim->options.compression};
-
     if (bytes == NULL)
         return lnt_error(LNT_ERR_INVALID_ARG, "give every rank the blob it saved", "lnt_optim_state_import: no blob");
     LNT_TRY(lnt_state_parse(bytes, n, &import->blob));
     LNT_TRY(lnt_state_check(import->optim, &import->blob));
-    stats.committed = import->blob.header.step;
-    stats.frozen = import->blob.header.frozen != 0;
-    import->programs = lnt_optim_keeps(import->optim->row, &stats);
+    LNT_TRY(lnt_state_check_world(import->optim, &import->blob));
+    import->programs = lnt_state_programs(import->optim, &import->blob.header);
+    import->errors.sparse = (import->blob.header.flags & LNT_STATE_SPARSE) != 0;
     mine->common = hash_common(import->optim->row, &import->blob);
     mine->error_bytes = lnt_state_find(&import->blob, LNT_STATE_ERRORS)->bytes;
     return LNT_OK;
@@ -123,15 +133,8 @@ static void load_groups(lnt_optim_t *optim, const lnt_state_blob_t *blob)
     }
 }
 
-static lnt_status_t apply(import_t *import)
+static void load_counters(lnt_optim_t *optim, const lnt_state_header_t *header)
 {
-    lnt_optim_t *optim = import->optim;
-    const lnt_state_blob_t *blob = &import->blob;
-    const lnt_state_header_t *header = &blob->header;
-
-    load_arrays(optim, blob);
-    load_values(optim, blob);
-    load_groups(optim, blob);
     optim->step = header->step;
     optim->skipped = header->skipped;
     optim->frozen = header->frozen != 0;
@@ -140,39 +143,70 @@ static lnt_status_t apply(import_t *import)
     optim->grad_norm = header->grad_norm;
     optim->dead_share = header->dead_share;
     optim->dropped_norm = header->dropped_norm;
+}
+
+void lnt_state_load(lnt_optim_t *optim, const lnt_state_blob_t *blob)
+{
+    load_arrays(optim, blob);
+    load_values(optim, blob);
+    load_groups(optim, blob);
+    load_counters(optim, &blob->header);
+}
+
+lnt_status_t lnt_state_settle(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
+{
+    LNT_TRY(lnt_plan_set_carry(optim->plan, errors->present)); /* only removes */
     for (uint32_t t = 0; t < optim->n_tensors; t++)
         lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
     if (optim->row->restored != NULL) LNT_TRY(optim->row->restored(optim));
-    lnt_state_errors_apply(&import->errors, import->programs);
+    lnt_state_errors_apply(errors, programs);
     return LNT_OK;
+}
+
+/* ---- one blob per rank ---- */
+
+/* Room in a world of one node, if the blobs bring anything for it. */
+static lnt_status_t make_room(import_t *import, uint64_t longest)
+{
+    if (longest != 0) LNT_TRY(lnt_plan_set_carry(import->optim->plan, import->carry | import->programs));
+    return lnt_state_errors_measure(import->optim, &import->errors, longest);
 }
 
 static lnt_status_t gather_errors(import_t *import)
 {
+    lnt_optim_t *optim = import->optim;
     uint64_t longest = 0;
     lnt_status_t status;
 
     for (uint32_t r = 0; r < import->n_ranks; r++) {
-        import->error_bytes[r] = import->votes[r].error_bytes;
-        if (import->error_bytes[r] > longest) longest = import->error_bytes[r];
+        optim->error_bytes[r] = optim->votes[r].error_bytes;
+        if (optim->error_bytes[r] > longest) longest = optim->error_bytes[r];
     }
-    status = lnt_state_errors_measure(import->optim, &import->errors, longest);
-    LNT_TRY(take_vote(import, (lnt_state_vote_t){.status = status}));
-    status = lnt_state_errors_collect(import->optim, &import->errors, import->programs,
-                                      lnt_state_find(&import->blob, LNT_STATE_ERRORS)->payload, import->error_bytes);
+    status = make_room(import, longest);
+    LNT_TRY(lnt_state_vote(optim, (lnt_state_vote_t){.status = status}));
+    status = lnt_state_errors_collect(optim, &import->errors, import->programs,
+                                      lnt_state_find(&import->blob, LNT_STATE_ERRORS)->payload, optim->error_bytes);
     if (status == LNT_OK) status = lnt_state_errors_check(&import->errors, import->programs);
-    return take_vote(import, (lnt_state_vote_t){.status = status});
+    return lnt_state_vote(optim, (lnt_state_vote_t){.status = status});
 }
 
 static lnt_status_t run_import(import_t *import, const void *blob, uint64_t bytes)
 {
     lnt_state_vote_t mine = {.status = LNT_OK};
+    lnt_status_t status;
 
+    import->carry = lnt_plan_get_carry(import->optim->plan);
     mine.status = read_blob(import, blob, bytes, &mine);
-    LNT_TRY(take_vote(import, mine));
-    LNT_TRY(check_common(import));
-    LNT_TRY(gather_errors(import));
-    return apply(import);
+    LNT_TRY(lnt_state_vote(import->optim, mine));
+    LNT_TRY(lnt_state_compare_votes(import->optim));
+    status = gather_errors(import);
+    if (status < 0) {
+        (void)lnt_plan_set_carry(import->optim->plan, import->carry);
+        return status;
+    }
+    lnt_state_load(import->optim, &import->blob);
+    import->optim->imported = (lnt_optim_imported_t){.before = 0};
+    return lnt_state_settle(import->optim, &import->errors, import->programs);
 }
 
 lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes)
@@ -183,13 +217,9 @@ lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64
     lnt_status_t status;
 
     LNT_CHECK_ARG(optim != NULL);
-    if (optim->in_step) /* the other ranks learn it from the frames, whose sequences do not fit */
-        return lnt_error(LNT_ERR_INVALID_USAGE, "call lnt_optim_end first", "state is loaded between steps");
-    import.comm = lnt_plan_comm(optim->plan);
-    LNT_TRY(lnt_comm_get_info(import.comm, &info));
+    LNT_TRY(lnt_optim_check_idle(optim, "state is loaded")); /* others learn it from frames, whose sequences differ */
+    LNT_TRY(lnt_comm_get_info(lnt_plan_comm(optim->plan), &info));
     import.n_ranks = info.n_ranks;
-    import.votes = optim->votes;
-    import.error_bytes = optim->error_bytes;
     status = run_import(&import, blob, bytes);
     lnt_state_errors_release(&import.errors);
     return status;

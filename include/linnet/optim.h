@@ -115,6 +115,9 @@ typedef struct lnt_optim_info {
     uint64_t memory_bytes; /* moments, masks, denominators */
     uint64_t late_blocks;  /* blocks with late comers in the lane */
     uint64_t late_touched; /* gradients of blocks that were lost because a dead coordinate came alive */
+    /* Of the last lnt_optim_state_import_world, the same on all ranks: sums over all elements of the residual
+     * E + (1/K) sum of e (docs/state_format.md), as saved and as loaded, and of its magnitudes. 0 before one. */
+    double residual_saved, residual_loaded, residual_magnitude;
 } lnt_optim_info_t;
 LNT_API lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p);
 
@@ -138,6 +141,13 @@ LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint
  * anything live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure).
  * Resuming is bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */
 LNT_API lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes);
+/* Collective: every rank gives the blobs of all ranks that saved, in any order (and any number of them, from any
+ * nodes). Bit-exact like lnt_optim_state_import where world and nodes are the same. Else what error feedback holds back
+ * of every element is kept as E' = fl(E + (1/K) sum of e), e' = 0: conserved up to one f32 rounding, see
+ * lnt_optim_info_t.residual_loaded; in a world of one node, which keeps no errors, it is added once to the value of the
+ * next committed step. What differs between ranks (0/1 Adam between two syncs) becomes its mean. */
+LNT_API lnt_status_t lnt_optim_state_import_world(lnt_optim_t *optim, const void *const *blobs, const uint64_t *bytes,
+                                                  uint32_t n_blobs);
 
 #ifdef __cplusplus
 }

@@ -194,6 +194,7 @@ typedef struct lnt_error_extent {
     float *data;
     void *place; /* for the calls below, together with position */
     uint64_t position;
+    uint32_t codec_workers; /* how many the program has */
 } lnt_error_extent_t;
 LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_extent_t *extent_p);
 
@@ -201,6 +202,14 @@ LNT_API lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_e
  * errors are kept in; what was read before is written unchanged. values NULL: zeros. Never fail, do not allocate. */
 LNT_API void lnt_plan_read_error(const lnt_error_extent_t *extent, float *out);
 LNT_API void lnt_plan_write_error(const lnt_error_extent_t *extent, const float *values);
+
+/* Idle: which programs have a carry. Where all ranks share a node no errors are kept, but a residual that comes from a
+ * world of several nodes must not be lost: in these programs (others that could have one: not) there is room for it,
+ * zeros at first, listed as server errors. The next step of the program that commits adds it to the exchanged value,
+ * and it is gone; until then it is saved like other errors. Removing never fails. No effect in worlds of several nodes.
+ */
+LNT_API lnt_status_t lnt_plan_set_carry(lnt_plan_t *plan, uint32_t programs);
+LNT_API uint32_t lnt_plan_get_carry(const lnt_plan_t *plan);
 
 /* Bytes this rank sends for one step of these programs. After commit. */
 LNT_API lnt_status_t lnt_plan_wire_bytes(const lnt_plan_t *plan, uint32_t programs, uint64_t *intra_p,

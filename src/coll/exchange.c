@@ -148,10 +148,11 @@ static lnt_status_t choose_wire(lnt_exchange_t *exchange)
     return LNT_OK;
 }
 
-/* Blocks of packed grids depend on buckets, and a compat grid reproduces its reference: both keep f32. */
+/* Blocks of packed grids depend on buckets, and a compat grid reproduces its reference: both keep f32, and so does the
+ * carry of one node. */
 static const lnt_error_row_t *choose_errors(const lnt_exchange_params_t *params)
 {
-    bool plain = params->errors == NULL || params->packed || params->scale_block != 0;
+    bool plain = params->errors == NULL || params->packed || params->scale_block != 0 || params->topo->n_nodes == 1;
 
     return plain ? lnt_error_row(LNT_ERROR_F32) : params->errors;
 }
@@ -303,10 +304,11 @@ lnt_status_t lnt_exchange_predict(const lnt_exchange_params_t *params, lnt_excha
     return status;
 }
 
-static void free_kept(const lnt_kept_t *kept)
+static void free_kept(lnt_kept_t *kept)
 {
     lnt_free(kept->scales);
     lnt_free(kept->codes);
+    *kept = (lnt_kept_t){NULL, NULL};
 }
 
 void lnt_exchange_destroy(lnt_exchange_t *exchange)
@@ -336,6 +338,31 @@ void lnt_exchange_destroy(lnt_exchange_t *exchange)
     lnt_free(exchange);
 }
 
+lnt_status_t lnt_exchange_set_carry(lnt_exchange_t *exchange, bool wanted)
+{
+    const uint64_t bytes = (exchange->chunk_end - exchange->chunk_pos) * sizeof(float);
+    lnt_status_t status;
+
+    if (exchange->params.topo->n_nodes > 1 || !exchange->owns || !exchange->params.feedback ||
+        !exchange->params.codec.row->has_feedback || (wanted && exchange->server.codes != NULL && !exchange->carried)) {
+        return LNT_OK;
+    }
+    exchange->carried = false;
+    free_kept(&exchange->server);
+    free_kept(&exchange->server_shadow);
+    if (!wanted) {
+        return LNT_OK;
+    }
+    status = alloc_kept(&exchange->server, bytes, 0, "carried residual");
+    if (status >= 0) {
+        status = alloc_kept(&exchange->server_shadow, bytes, 0, "carried residual, shadow");
+    }
+    if (status < 0) {
+        free_kept(&exchange->server);
+    }
+    return status;
+}
+
 lnt_graph_t *lnt_exchange_graph(lnt_exchange_t *exchange)
 {
     return &exchange->graph;
@@ -348,6 +375,9 @@ const lnt_grid_t *lnt_exchange_grid(const lnt_exchange_t *exchange)
 
 void lnt_exchange_prepare(lnt_exchange_t *exchange, const lnt_exchange_step_t *step)
 {
+    if (exchange->carried) {
+        (void)lnt_exchange_set_carry(exchange, false);
+    }
     exchange->step = *step;
 }
 

@@ -97,6 +97,11 @@ void lnt_exchange_read_error(const lnt_exchange_t *exchange, bool server, uint64
 void lnt_exchange_write_error(lnt_exchange_t *exchange, bool server, uint64_t pos, uint64_t count,
                               const float *values); /* NULL: zeros */
 
+/* Idle, one node only: room for a residual that comes from a world of several nodes, zeros at first, as server errors
+ * of the own shard. A run adds it to the value; with the commit of that run it is gone, and the room too by the next
+ * one. No effect where errors are kept anyway, or the codec would keep none. Removing never fails. */
+lnt_status_t lnt_exchange_set_carry(lnt_exchange_t *exchange, bool wanted);
+
 /* Idle, errors kept in f32: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may
  * outlive the exchange. */
 void lnt_exchange_swap_errors(lnt_exchange_t *exchange, float **worker, float **server);

@@ -58,6 +58,7 @@ void lnt_exchange_commit(lnt_exchange_t *exchange)
 {
     swap(&exchange->worker, &exchange->worker_shadow);
     swap(&exchange->server, &exchange->server_shadow);
+    exchange->carried = exchange->params.topo->n_nodes == 1 && exchange->server.codes != NULL;
 }
 
 /* Elements [pos, end) of one extent as they were before the commit, where they are owned. */
@@ -88,6 +89,7 @@ void lnt_exchange_keep_errors(lnt_exchange_t *exchange, uint32_t tensor)
         uint64_t pos = grid->pos[e], end = pos + grid->extents[e].count;
 
         if (grid->extents[e].tensor == tensor) {
+            exchange->carried = false; /* not this part of it */
             restore(exchange, false, pos, end);
             restore(exchange, true, pos, end);
         }
@@ -98,7 +100,7 @@ void lnt_exchange_keep_errors(lnt_exchange_t *exchange, uint32_t tensor)
 
 static lnt_owned_t owned(const lnt_exchange_t *exchange, const lnt_kept_t *kept, uint64_t begin, uint64_t end)
 {
-    if (kept->codes == NULL) {
+    if (kept->codes == NULL || exchange->carried) {
         return (lnt_owned_t){0};
     }
     return (lnt_owned_t){begin, end, exchange->errors->dtype == LNT_ERROR_F32 ? kept->codes : NULL};
@@ -182,6 +184,9 @@ void lnt_exchange_write_error(lnt_exchange_t *exchange, bool server, uint64_t po
 {
     walk_t walk = walk_of(exchange, server);
 
+    if (walk.kept->codes == NULL) { /* a carry that was not wanted after all */
+        return;
+    }
     if (values == NULL) {
         clear(&walk, pos, count);
         return;

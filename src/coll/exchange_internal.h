@@ -44,6 +44,7 @@ struct lnt_exchange {
     uint32_t node, local, n_local;
     bool owns;     /* a shard, the one with this rank's local index */
     bool feedback; /* errors are kept, if it owns something */
+    bool carried;  /* the carry went out with the last commit */
     lnt_exchange_step_t step;
 
     lnt_segment_t *shard_segs;     /* of all shards, in order of position */

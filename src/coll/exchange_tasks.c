@@ -272,8 +272,12 @@ void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     float errors[LNT_STACK_ELEMS];
 
     (void)task;
-    set_errors(&coder, &exchange->worker, &exchange->worker_shadow, exchange->shard_pos,
-               exchange->big_error[0] != NULL ? exchange->big_error[0] : errors);
+    if (exchange->params.topo->n_nodes > 1) {
+        set_errors(&coder, &exchange->worker, &exchange->worker_shadow, exchange->shard_pos,
+                   exchange->big_error[0] != NULL ? exchange->big_error[0] : errors);
+    } else {
+        set_errors(&coder, &exchange->server, &exchange->server_shadow, exchange->chunk_pos, NULL);
+    }
     coder.seed = seed_of(exchange, FIRST_NODE + exchange->node);
     flags |=
         measured ? measured_flags(exchange, segment) : lnt_exchange_gather_flags(exchange, segment->pos, segment->end);

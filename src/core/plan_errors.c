@@ -52,6 +52,7 @@ lnt_status_t lnt_plan_error_extent(lnt_plan_t *plan, size_t index, lnt_error_ext
     return LNT_ERR_OUT_OF_RANGE; /* the end of the list, not a mistake: nothing to report */
 
 found:
+    extent.codec_workers = lnt_plan_topo(plan, &plan->programs[extent.program])->n_nodes;
     *extent_p = extent;
     return LNT_OK;
 }
@@ -65,6 +66,34 @@ void lnt_plan_write_error(const lnt_error_extent_t *extent, const float *values)
 {
     LNT_FP_SCOPE();
     lnt_exchange_write_error(extent->place, extent->server, extent->position, extent->count, values);
+}
+
+lnt_status_t lnt_plan_set_carry(lnt_plan_t *plan, uint32_t programs)
+{
+    LNT_CHECK_ARG(plan != NULL);
+    LNT_TRY(lnt_plan_check_state(plan, LNT_PLAN_ERRORS));
+    for (uint32_t b = 0; b < plan->n_buckets; b++) {
+        for (uint32_t p = 0; p < plan->n_programs; p++) {
+            lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
+            if (exchange != NULL) LNT_TRY(lnt_exchange_set_carry(exchange, (programs >> p & 1u) != 0));
+        }
+    }
+    return LNT_OK;
+}
+
+uint32_t lnt_plan_get_carry(const lnt_plan_t *plan)
+{
+    uint32_t programs = 0;
+
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        if (lnt_plan_topo(plan, &plan->programs[p])->n_nodes > 1) continue;
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+            const lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
+            lnt_owned_t owned = exchange != NULL ? lnt_exchange_server_error(exchange) : (lnt_owned_t){0};
+            if (owned.begin < owned.end) programs |= 1u << p;
+        }
+    }
+    return programs;
 }
 
 lnt_status_t lnt_plan_drop_errors(lnt_plan_t *plan, uint32_t program, double *dropped_p)
