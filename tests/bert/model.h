@@ -23,9 +23,10 @@ enum { BERT_LAYERS_MAX = 8, BERT_TENSORS_MAX = 10 + 12 * BERT_LAYERS_MAX, BERT_N
 typedef struct bert_tensor {
     char name[BERT_NAME_MAX];
     size_t offset, count;
-    real_t start;  /* initial value where spread is 0 */
-    real_t spread; /* standard deviation of the initial values */
-    bool decay;    /* matrices and tables decay, gains and biases do not */
+    size_t rows, cols; /* 0 for gains and biases */
+    real_t start;      /* initial value where spread is 0 */
+    real_t spread;     /* standard deviation of the initial values */
+    bool decay;        /* matrices and tables decay, gains and biases do not */
 } bert_tensor_t;
 
 typedef struct bert_norm_ids {

@@ -31,6 +31,15 @@ static int add_tensor(bert_model_t *model, place_t place, const char *part, size
     return model->n_tensors++;
 }
 
+static int add_matrix(bert_model_t *model, place_t place, const char *part, int rows, int cols)
+{
+    int number = add_tensor(model, place, part, (size_t)rows * (size_t)cols, 0, START_SPREAD);
+
+    model->tensor[number].rows = (size_t)rows;
+    model->tensor[number].cols = (size_t)cols;
+    return number;
+}
+
 static bert_norm_ids_t add_norm(bert_model_t *model, place_t place)
 {
     size_t hidden = (size_t)model->config.hidden;
@@ -46,13 +55,13 @@ static bert_linear_ids_t add_linear(bert_model_t *model, place_t place, int outp
     bert_linear_ids_t ids;
 
     ids.bias = add_tensor(model, place, "bias", (size_t)outputs, 0, 0);
-    ids.weight = add_tensor(model, place, "weight", (size_t)outputs * (size_t)inputs, 0, START_SPREAD);
+    ids.weight = add_matrix(model, place, "weight", outputs, inputs);
     return ids;
 }
 
 static int add_table(bert_model_t *model, place_t place, const char *part, int rows)
 {
-    return add_tensor(model, place, part, (size_t)rows * (size_t)model->config.hidden, 0, START_SPREAD);
+    return add_matrix(model, place, part, rows, model->config.hidden);
 }
 
 static void add_layer(bert_model_t *model, int layer)

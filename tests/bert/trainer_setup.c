@@ -40,16 +40,18 @@ static bool create_model(bert_trainer_t *t)
     return true;
 }
 
-static bool register_tensor(bert_trainer_t *t, const char *name, int first, size_t count, uint32_t group)
+static bool register_tensor(bert_trainer_t *t, int first, const bert_tensor_t *tensor)
 {
     lnt_tensor_params_t params = {.struct_size = sizeof(params),
-                                  .name = name,
-                                  .count = count,
+                                  .name = tensor->name,
+                                  .count = tensor->count,
+                                  .rows = tensor->rows,
+                                  .cols = tensor->cols,
                                   .grad_dtype = LNT_F32,
                                   .param_dtype = LNT_F32,
                                   .param = bert_model_param(t->model, first),
                                   .memtype = LNT_HOST,
-                                  .group = group};
+                                  .group = tensor->decay ? BERT_GROUP_DECAY : BERT_GROUP_PLAIN};
     uint32_t number;
 
     return (lnt_plan_add_tensor(t->plan, &params, &number) == LNT_OK) && (number == (uint32_t)first);
@@ -57,13 +59,13 @@ static bool register_tensor(bert_trainer_t *t, const char *name, int first, size
 
 static bool register_tensors(bert_trainer_t *t)
 {
+    bert_tensor_t whole = {.name = "model", .count = bert_model_n_params(t->model), .decay = true};
+
     if (t->options->one_tensor) {
-        return register_tensor(t, "model", 0, bert_model_n_params(t->model), BERT_GROUP_DECAY);
+        return register_tensor(t, 0, &whole);
     }
     for (int i = 0; i < bert_model_n_tensors(t->model); i++) {
-        const bert_tensor_t *tensor = bert_model_tensor(t->model, i);
-
-        if (!register_tensor(t, tensor->name, i, tensor->count, tensor->decay ? BERT_GROUP_DECAY : BERT_GROUP_PLAIN)) {
+        if (!register_tensor(t, i, bert_model_tensor(t->model, i))) {
             return false;
         }
     }
