@@ -48,6 +48,7 @@ typedef struct lnt_chunk {
     bool stream;          /* stores to the error may go around the caches */
     lnt_ahead_t ahead;
     lnt_tops_t tops[LNT_GROUP]; /* of every block */
+    double sums[LNT_GROUP];     /* likewise, where take() leaves them */
     float scales[LNT_GROUP];
 } lnt_chunk_t;
 
@@ -61,6 +62,10 @@ typedef struct lnt_block_codec {
     /* Fills a, n and tops of the chunk with the n elements of `in` from `first` on; block is set. They go to `room`,
      * which has LNT_PAD more than n, or stay where they are if they are right as they are. */
     void (*load)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk);
+    /* The same for a chunk of whole blocks that scale() will be asked for, which it may prepare: as long as tops tell
+     * what is not finite, they need tell no more. Asks for the values ahead, so that code() need not. NULL: load. */
+    void (*take)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, size_t n, float *room,
+                 lnt_chunk_t *chunk);
     /* Does a live element, finite itself, become non-finite when coded? NULL: never. */
     bool (*overflows)(const lnt_chunk_t *chunk);
     /* Add the chunk, part of one block, to the partial sums. a[-shift] is lane 0, with +0 between, and if there is a
@@ -120,17 +125,36 @@ LNT_INLINE lnt_ahead_t lnt_ahead_of(const lnt_encode_in_t *in, uint64_t first, c
                          .value_shift = value_shift};
 }
 
-/* The chunk from element `first` to `end` at most, of blocks of `block` elements or a part of one. */
-LNT_INLINE void lnt_chunk_load(const lnt_block_codec_t *codec, const lnt_encode_in_t *in, uint64_t first, uint64_t end,
-                               uint64_t block, lnt_scratch_t *s, lnt_chunk_t *chunk)
+/* The chunk from element `first` to `end` at most, of blocks of `block` elements or a part of one, before it has values.
+ * Returns how many elements it has. */
+LNT_INLINE size_t lnt_chunk_begin(const lnt_encode_in_t *in, uint64_t first, uint64_t end, uint64_t block,
+                                  const lnt_scratch_t *s, lnt_chunk_t *chunk)
 {
     size_t n = lnt_chunk_size(end - first);
     chunk->block = block < n ? (size_t)block : n;
     chunk->live = in->live ? in->live + first / 8 : NULL;
     chunk->seed = in->seed;
     chunk->index = in->index + first;
+    chunk->ahead = lnt_ahead_of(in, first, s->a);
+    return n;
+}
+
+LNT_INLINE void lnt_chunk_load(const lnt_block_codec_t *codec, const lnt_encode_in_t *in, uint64_t first, uint64_t end,
+                               uint64_t block, lnt_scratch_t *s, lnt_chunk_t *chunk)
+{
+    size_t n = lnt_chunk_begin(in, first, end, block, s, chunk);
     codec->load(in, first, n, s->a, chunk);
-    chunk->ahead = lnt_ahead_of(in, first, chunk->a);
+}
+
+/* Whole blocks, whose scales come next. */
+LNT_INLINE void lnt_chunk_take(const lnt_block_codec_t *codec, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
+                               uint64_t first, uint64_t end, lnt_scratch_t *s, lnt_chunk_t *chunk)
+{
+    size_t n = lnt_chunk_begin(in, first, end, cfg->block, s, chunk);
+    if (codec->take)
+        codec->take(cfg, in, first, n, s->a, chunk);
+    else
+        codec->load(in, first, n, s->a, chunk);
 }
 
 /* Can an element of block b, dead or not, not be coded? Without scales all is one block. */
@@ -266,7 +290,7 @@ LNT_INLINE void lnt_block_encode_group(const lnt_block_codec_t *codec, const lnt
 {
     bool poisoned[LNT_GROUP];
     lnt_chunk_t chunk;
-    lnt_chunk_load(codec, in, start, end, cfg->block, s, &chunk);
+    lnt_chunk_take(codec, cfg, in, start, end, s, &chunk);
     bool clean = lnt_group_scales(codec, cfg, &chunk, block, poisoned, out);
     if (codec->sweeps) chunk.ahead.values = (uintptr_t)chunk.a;
     if (clean) {

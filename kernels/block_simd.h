@@ -9,6 +9,9 @@
 
 void LNT_ISA_NAME(lnt_chunk_load)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk);
 
+/* The same for n elements that are whole rounds and all alive, where nobody needs tops. */
+void LNT_ISA_NAME(lnt_chunk_add)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk);
+
 /* The numbers that decode a block; `low` is of sign1 alone. */
 typedef struct levels {
     float scale, low;
@@ -49,6 +52,18 @@ LNT_INLINE uint32_t strip_lanes(const uint8_t *live, size_t i, size_t n)
     uint32_t lanes = ~0u;
     if (live) memcpy(&lanes, live + i / 8, (count + 7) / 8);
     return count < STRIP ? lanes & ((1u << count) - 1) : lanes;
+}
+
+LNT_INLINE size_t element_size(lnt_dtype_t dtype)
+{
+    return dtype == LNT_F32 ? 4 : 2;
+}
+
+LNT_INLINE vf load_values(lnt_dtype_t dtype, const uint8_t *values, size_t i)
+{
+    if (dtype == LNT_BF16) return vf_load_bf16(values + 2 * i);
+    if (dtype == LNT_F16) return vf_load_f16(values + 2 * i);
+    return vf_load((const float *)(const void *)(values + 4 * i));
 }
 
 LNT_INLINE void strip_load(const float *from, vf *strip)

@@ -11,23 +11,11 @@ typedef struct source {
     const uint8_t *live;
 } source_t;
 
-LNT_INLINE size_t element_size(lnt_dtype_t dtype)
-{
-    return dtype == LNT_F32 ? 4 : 2;
-}
-
 LNT_INLINE void clear_strip(float *a)
 {
     LNT_UNROLL
     for (int v = 0; v < STRIP_VECS; v++)
         vf_store(a + v * VEC, vf_zero());
-}
-
-LNT_INLINE vf load_values(lnt_dtype_t dtype, const uint8_t *values, size_t i)
-{
-    if (dtype == LNT_BF16) return vf_load_bf16(values + 2 * i);
-    if (dtype == LNT_F16) return vf_load_f16(values + 2 * i);
-    return vf_load((const float *)(const void *)(values + 4 * i));
 }
 
 /* Element i, the first of a strip, goes to a[i]. */
@@ -135,4 +123,42 @@ void LNT_ISA_NAME(lnt_chunk_load)(const lnt_encode_in_t *in, uint64_t first, siz
         load_dtype(LNT_F16, &from, n, chunk->block, room, chunk->tops);
     else
         load_dtype(LNT_F32, &from, n, chunk->block, room, chunk->tops);
+}
+
+/* n elements, whole strips. */
+LNT_INLINE void add_error(lnt_dtype_t dtype, const source_t *from, size_t n, float *a)
+{
+    for (size_t i = 0; i < n; i += STRIP) {
+        LNT_UNROLL
+        for (int v = 0; v < STRIP_VECS; v++) {
+            size_t k = i + (size_t)v * VEC;
+            vf x = load_values(dtype, from->values, k);
+            vf_store(a + k, from->error ? vf_add(x, vf_load(from->error + k)) : x);
+        }
+    }
+}
+
+LNT_INLINE void add_dtype(lnt_dtype_t dtype, const source_t *from, size_t n, float *a)
+{
+    const source_t bare = {from->values, NULL, NULL};
+    if (from->error)
+        add_error(dtype, from, n, a);
+    else
+        add_error(dtype, &bare, n, a);
+}
+
+void LNT_ISA_NAME(lnt_chunk_add)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk)
+{
+    const source_t from = {(const uint8_t *)in->values + first * element_size(in->dtype),
+                           in->error_in ? in->error_in + first : NULL, NULL};
+    chunk->n = n;
+    chunk->a = room;
+    if (in->dtype == LNT_BF16)
+        add_dtype(LNT_BF16, &from, n, room);
+    else if (in->dtype == LNT_F16)
+        add_dtype(LNT_F16, &from, n, room);
+    else if (from.error)
+        add_error(LNT_F32, &from, n, room);
+    else
+        chunk->a = (const float *)(const void *)from.values;
 }

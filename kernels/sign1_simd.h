@@ -1,13 +1,20 @@
 /* sign1, vector loops: f64 lanes swept in columns, signs by comparison, values by choice. Compiled per instruction set.
  */
+#include <float.h>
+
 #include "block_simd.h"
 #include "impl.h"
 #include "sign1_math.h"
 
 enum { COLUMN = SWEEP_VECS * VECD, COLUMNS = LNT_TREE_LANES / COLUMN };
 
-/* Column c of the lanes down all rounds from `base` on. The product of two f32 is exact in f64, so fused or not makes
- * no difference. Steps share what is ahead as if they were the chunk's elements in order. `fresh`: what is in the lanes
+/* The product of two f32 is exact in f64, so fused or not makes no difference. */
+LNT_INLINE vd sum_more(lnt_scale_rule_t rule, vd sum, vd x)
+{
+    return rule == LNT_SCALE_L1 ? vd_add(sum, vd_magnitude(x)) : vd_multiply_add(x, x, sum);
+}
+
+/* Column c of the lanes down all rounds from `base` on. Steps share what is ahead as if they were the chunk's elements in order. `fresh`: what is in the lanes
  * does not count. */
 LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, int c, lnt_ahead_t ahead, bool fresh,
                       double *lanes)
@@ -25,10 +32,8 @@ LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, int c,
         else
             prefetch_both(ahead, share + i / COLUMNS, COLUMN);
         LNT_UNROLL
-        for (int k = 0; k < SWEEP_VECS; k++) {
-            vd x = vd_load_f32(base + i + k * VECD);
-            sums[k] = rule == LNT_SCALE_L1 ? vd_add(sums[k], vd_magnitude(x)) : vd_multiply_add(x, x, sums[k]);
-        }
+        for (int k = 0; k < SWEEP_VECS; k++)
+            sums[k] = sum_more(rule, sums[k], vd_load_f32(base + i + k * VECD));
     }
     LNT_UNROLL
     for (int k = 0; k < SWEEP_VECS; k++)
@@ -57,17 +62,34 @@ static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *po
     return lnt_sign1_ops_ref.finish(cfg, m, poisoned);
 }
 
+/* ---- blocks whose scales come next ---- */
+
+/* Of blocks that live and are whole rounds the sum tells what is not finite: nothing cancels, and squares of f32 are far
+ * from the end of f64. So nobody has to look for the largest magnitude. */
+static void take(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, size_t n, float *room,
+                 lnt_chunk_t *chunk)
+{
+    const bool whole = !in->live && n % LNT_TREE_LANES == 0;
+    if (whole)
+        LNT_ISA_NAME(lnt_chunk_add)(in, first, n, room, chunk);
+    else
+        LNT_ISA_NAME(lnt_chunk_load)(in, first, n, room, chunk);
+    for (size_t i = 0, b = 0; i < n; i += chunk->block, b++) {
+        alignas(64) double lanes[LNT_TREE_LANES];
+        lnt_ahead_t ahead = chunk->ahead;
+        ahead.values += i << ahead.value_shift;
+        sweep_all(cfg->scale_rule, chunk->a + i, n - i < chunk->block ? n - i : chunk->block, 0, ahead, true, lanes);
+        chunk->sums[b] = vec_tree_combine(lanes);
+        if (whole) chunk->tops[b].all = chunk->sums[b] <= DBL_MAX ? 0 : LNT_F32_INF_BITS;
+    }
+}
+
 static float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
 {
-    alignas(64) double lanes[LNT_TREE_LANES];
-    size_t first = b * chunk->block, n = chunk->n - first < chunk->block ? chunk->n - first : chunk->block;
-    lnt_ahead_t ahead = chunk->ahead;
-    (void)poisoned;
-    ahead.values += first << ahead.value_shift;
-    sweep_all(cfg->scale_rule, chunk->a + first, n, 0, ahead, true, lanes);
-    double sum = vec_tree_combine(lanes);
     uint64_t n_live = lnt_chunk_live(chunk, b);
-    return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(sum, n_live) : lnt_sign1_scale_l2(sum, n_live);
+    (void)poisoned;
+    return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(chunk->sums[b], n_live)
+                                           : lnt_sign1_scale_l2(chunk->sums[b], n_live);
 }
 
 /* Dead elements are +0 here and would code as 1. */
@@ -87,31 +109,39 @@ LNT_INLINE void code_strip(const float *a, vf positive, vf negative, const uint8
     store_u32(codes, word & lanes);
 }
 
-/* Block b, which is elements [i, end). */
+/* Block b, which is elements [i, end). `values_too`: nobody has asked for the values ahead. */
 LNT_INLINE void code_block(const lnt_chunk_t *chunk, const uint8_t *live, size_t b, size_t i, size_t end,
-                           uint8_t *codes, float *error, bool stream)
+                           bool values_too, uint8_t *codes, float *error, bool stream)
 {
     const vf positive = vf_all(chunk->scales[b]), negative = vf_all(lnt_sign1_negative(chunk->scales[b]));
     const lnt_ahead_t ahead = chunk->ahead;
     const float *a = chunk->a;
-    for (; i < end; i += STRIP) {
-        prefetch_both(ahead, i, STRIP);
-        code_strip(a + i, positive, negative, live, live || end - i < STRIP ? strip_lanes(live, i, end) : ~0u,
-                   codes + i / 8, error ? error + i : NULL, stream);
+    for (; i + STRIP <= end; i += STRIP) {
+        if (values_too) prefetch_values(ahead, i, STRIP);
+        if (error) prefetch(ahead.error + i * sizeof(float), STRIP);
+        code_strip(a + i, positive, negative, live, live ? load_u32(live + i / 8) : ~0u, codes + i / 8,
+                   error ? error + i : NULL, stream);
     }
+    if (i < end)
+        code_strip(a + i, positive, negative, live, strip_lanes(live, i, end), codes + i / 8, error ? error + i : NULL,
+                   stream);
 }
 
 LNT_INLINE void code_blocks(const lnt_chunk_t *chunk, const uint8_t *live, uint8_t *codes, float *error, bool stream)
 {
+    const bool values_too = chunk->ahead.values != (uintptr_t)chunk->a;
     for (size_t i = 0, b = 0; i < chunk->n; i += chunk->block, b++)
-        code_block(chunk, live, b, i, chunk->n - i < chunk->block ? chunk->n : i + chunk->block, codes, error, stream);
+        code_block(chunk, live, b, i, chunk->n - i < chunk->block ? chunk->n : i + chunk->block, values_too, codes,
+                   error, stream);
 }
 
 /* What is constant in each of the variants makes its loop short. */
 static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 {
-    if (chunk->live)
+    if (chunk->live && error)
         code_blocks(chunk, chunk->live, codes, error, false);
+    else if (chunk->live)
+        code_blocks(chunk, chunk->live, codes, NULL, false);
     else if (!error)
         code_blocks(chunk, NULL, codes, NULL, false);
     else if (streams(chunk, error))
@@ -148,6 +178,7 @@ LNT_INLINE lnt_block_codec_t sign1(void)
                                .strip = STRIP,
                                .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
+                               .take = take,
                                .measure = measure,
                                .finish = finish,
                                .scale = scale_of,
