@@ -8,11 +8,15 @@
 
 #include "vec.h"
 
-/* `_step` is a statement of `at` and `some`. */
-#define LNT_EACH_VECTOR(_n, _step)                                                                                     \
+/* `_step` is a statement of `at` and `some`, `_before` one of `at` for every whole strip. */
+#define LNT_EACH_STRIP(_n, _before, _step)                                                                             \
     do {                                                                                                               \
         uint64_t at_ = 0;                                                                                              \
         for (; at_ + STRIP <= (_n); at_ += STRIP) {                                                                    \
+            {                                                                                                          \
+                const uint64_t at = at_;                                                                               \
+                _before;                                                                                               \
+            }                                                                                                          \
             LNT_UNROLL                                                                                                 \
             for (int v_ = 0; v_ < STRIP_VECS; v_++) {                                                                  \
                 const uint64_t at = at_ + (uint64_t)v_ * VEC;                                                          \
@@ -26,6 +30,20 @@
             _step;                                                                                                     \
         }                                                                                                              \
     } while (0)
+
+#define LNT_EACH_VECTOR(_n, _step) LNT_EACH_STRIP(_n, (void)at, _step)
+
+/* Asks for the strip, of elements of `size` bytes, that lies a page of f32 behind `from`: hints, which may lie behind
+ * the end of everything. Where several arrays are read in turn, or a piece of one at a time, the processor's own
+ * looking ahead begins too late: the frozen step in memory took a quarter longer. */
+LNT_INLINE void strip_ahead(const void *from, size_t size)
+{
+    enum { AHEAD = 1024, LINE = 64 };
+    uintptr_t address = (uintptr_t)from + AHEAD * size;
+    LNT_UNROLL
+    for (size_t at = 0; at < STRIP * size; at += LINE)
+        __builtin_prefetch((const void *)(address + at));
+}
 
 LNT_INLINE vf load_some(const float *from, size_t some)
 {

@@ -21,13 +21,18 @@ static bool f32_widen_scaled(const void *values, uint64_t n, float factor, float
     const float *from = values;
     vf by = vf_all(factor);
     vi largest = vi_all(0);
-    LNT_EACH_VECTOR(n, largest = scale_some(from + at, out + at, by, largest, some));
+    LNT_EACH_STRIP(n, strip_ahead(from + at, sizeof(*from)),
+                   largest = scale_some(from + at, out + at, by, largest, some));
     return !magnitude_nonfinite(vi_highest(largest));
 }
 
+/* Of something in cache. */
 static bool scale(float *values, uint64_t n, float factor)
 {
-    return f32_widen_scaled(values, n, factor, values);
+    vf by = vf_all(factor);
+    vi largest = vi_all(0);
+    LNT_EACH_VECTOR(n, largest = scale_some(values + at, values + at, by, largest, some));
+    return !magnitude_nonfinite(vi_highest(largest));
 }
 
 LNT_INLINE void add_some(float *sum, const float *more, size_t some)
@@ -158,7 +163,8 @@ static double square_sum(const float *values, uint64_t n)
         const uint8_t *from = values;                                                                                  \
         vf by = vf_all(factor);                                                                                        \
         vi largest = vi_all(0);                                                                                        \
-        LNT_EACH_VECTOR(n, largest = _type##_scale_some(from + 2 * at, out + at, by, largest, some));                  \
+        LNT_EACH_STRIP(n, strip_ahead(from + 2 * at, 2),                                                               \
+                       largest = _type##_scale_some(from + 2 * at, out + at, by, largest, some));                      \
         return !magnitude_nonfinite(vi_highest(largest));                                                              \
     }                                                                                                                  \
     static void _type##_widen_add(const void *values, uint64_t n, float *sum)                                          \

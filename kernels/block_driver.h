@@ -48,7 +48,8 @@ typedef struct lnt_chunk {
     bool stream;          /* stores to the error may go around the caches */
     lnt_ahead_t ahead;
     lnt_tops_t tops[LNT_GROUP]; /* of every block */
-    double sums[LNT_GROUP];     /* likewise, where take() leaves them */
+    bool taken;                 /* by take(), which leaves */
+    double sums[LNT_GROUP];     /* the sums of blocks */
     float scales[LNT_GROUP];
 } lnt_chunk_t;
 
@@ -62,8 +63,9 @@ typedef struct lnt_block_codec {
     /* Fills a, n and tops of the chunk with the n elements of `in` from `first` on; block is set. They go to `room`,
      * which has LNT_PAD more than n, or stay where they are if they are right as they are. */
     void (*load)(const lnt_encode_in_t *in, uint64_t first, size_t n, float *room, lnt_chunk_t *chunk);
-    /* The same for a chunk of whole blocks that scale() will be asked for, which it may prepare: as long as tops tell
-     * what is not finite, they need tell no more. Asks for the values ahead, so that code() need not. NULL: load. */
+    /* The same for whole blocks, all alive and of whole rounds, that scale() will be asked for, which it may prepare:
+     * the sums of the chunk, and of tops no more than what is not finite. `room` may be where the error will go. Asks
+     * for the values ahead, so that code() need not. NULL: load. */
     void (*take)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, size_t n, float *room,
                  lnt_chunk_t *chunk);
     /* Does a live element, finite itself, become non-finite when coded? NULL: never. */
@@ -125,8 +127,8 @@ LNT_INLINE lnt_ahead_t lnt_ahead_of(const lnt_encode_in_t *in, uint64_t first, c
                          .value_shift = value_shift};
 }
 
-/* The chunk from element `first` to `end` at most, of blocks of `block` elements or a part of one, before it has values.
- * Returns how many elements it has. */
+/* The chunk from element `first` to `end` at most, of blocks of `block` elements or a part of one, before it has
+ * values. Returns how many elements it has. */
 LNT_INLINE size_t lnt_chunk_begin(const lnt_encode_in_t *in, uint64_t first, uint64_t end, uint64_t block,
                                   const lnt_scratch_t *s, lnt_chunk_t *chunk)
 {
@@ -144,17 +146,6 @@ LNT_INLINE void lnt_chunk_load(const lnt_block_codec_t *codec, const lnt_encode_
 {
     size_t n = lnt_chunk_begin(in, first, end, block, s, chunk);
     codec->load(in, first, n, s->a, chunk);
-}
-
-/* Whole blocks, whose scales come next. */
-LNT_INLINE void lnt_chunk_take(const lnt_block_codec_t *codec, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
-                               uint64_t first, uint64_t end, lnt_scratch_t *s, lnt_chunk_t *chunk)
-{
-    size_t n = lnt_chunk_begin(in, first, end, cfg->block, s, chunk);
-    if (codec->take)
-        codec->take(cfg, in, first, n, s->a, chunk);
-    else
-        codec->load(in, first, n, s->a, chunk);
 }
 
 /* Can an element of block b, dead or not, not be coded? Without scales all is one block. */
@@ -216,6 +207,21 @@ LNT_INLINE void lnt_chunk_code(const lnt_block_codec_t *codec, const lnt_chunk_t
 LNT_INLINE bool lnt_streams(const lnt_encode_in_t *in, const lnt_encode_out_t *out)
 {
     return out->stream && out->error_out != in->error_in;
+}
+
+/* Whole blocks, whose scales come next. An error in place has room for input + error in the meantime: that is less for
+ * the first-level cache to hold. */
+LNT_INLINE void lnt_chunk_take(const lnt_block_codec_t *codec, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
+                               uint64_t first, uint64_t end, lnt_scratch_t *s, const lnt_encode_out_t *out,
+                               lnt_chunk_t *chunk)
+{
+    size_t n = lnt_chunk_begin(in, first, end, cfg->block, s, chunk);
+    bool in_place = out->error_out && out->error_out == in->error_in;
+    chunk->taken = codec->take && !in->live && n % LNT_PAD == 0;
+    if (chunk->taken)
+        codec->take(cfg, in, first, n, in_place ? out->error_out + first : s->a, chunk);
+    else
+        codec->load(in, first, n, s->a, chunk);
 }
 
 /* The chunk, whose first element is element i of the run, goes out. `poisoned`: codes 0 under a scale of +0, and an
@@ -290,7 +296,7 @@ LNT_INLINE void lnt_block_encode_group(const lnt_block_codec_t *codec, const lnt
 {
     bool poisoned[LNT_GROUP];
     lnt_chunk_t chunk;
-    lnt_chunk_take(codec, cfg, in, start, end, s, &chunk);
+    lnt_chunk_take(codec, cfg, in, start, end, s, out, &chunk);
     bool clean = lnt_group_scales(codec, cfg, &chunk, block, poisoned, out);
     if (codec->sweeps) chunk.ahead.values = (uintptr_t)chunk.a;
     if (clean) {

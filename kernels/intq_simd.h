@@ -99,7 +99,8 @@ LNT_INLINE bool intq_code_strips(const lnt_chunk_t *chunk, const intq_chunk_t *k
     for (; i < end; i += STRIP) {
         vf a[STRIP_VECS];
         vi strip[STRIP_VECS];
-        if (!divide) prefetch_both(ahead, i, STRIP);
+        if (!divide) prefetch_values(ahead, i, STRIP);
+        if (!divide && out->error) prefetch(ahead.error + i * sizeof(float), STRIP);
         strip_load(from + i, a);
         if (divide)
             intq_divide(k, a, strip);

@@ -14,8 +14,8 @@ LNT_INLINE vd sum_more(lnt_scale_rule_t rule, vd sum, vd x)
     return rule == LNT_SCALE_L1 ? vd_add(sum, vd_magnitude(x)) : vd_multiply_add(x, x, sum);
 }
 
-/* Column c of the lanes down all rounds from `base` on. Steps share what is ahead as if they were the chunk's elements in order. `fresh`: what is in the lanes
- * does not count. */
+/* Column c of the lanes down all rounds from `base` on. Steps share what is ahead as if they were the chunk's elements
+ * in order. `fresh`: what is in the lanes does not count. */
 LNT_INLINE void sweep(lnt_scale_rule_t rule, const float *base, size_t n, int c, lnt_ahead_t ahead, bool fresh,
                       double *lanes)
 {
@@ -62,34 +62,34 @@ static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *po
     return lnt_sign1_ops_ref.finish(cfg, m, poisoned);
 }
 
-/* ---- blocks whose scales come next ---- */
+static double sum_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b)
+{
+    alignas(64) double lanes[LNT_TREE_LANES];
+    size_t first = b * chunk->block, n = chunk->n - first < chunk->block ? chunk->n - first : chunk->block;
+    lnt_ahead_t ahead = chunk->ahead;
+    ahead.values += first << ahead.value_shift;
+    sweep_all(cfg->scale_rule, chunk->a + first, n, 0, ahead, true, lanes);
+    return vec_tree_combine(lanes);
+}
 
-/* Of blocks that live and are whole rounds the sum tells what is not finite: nothing cancels, and squares of f32 are far
- * from the end of f64. So nobody has to look for the largest magnitude. */
+/* The sum tells what is not finite: nothing cancels, and squares of f32 are far from the end of f64. So nobody has to
+ * look for the largest magnitude. */
 static void take(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, size_t n, float *room,
                  lnt_chunk_t *chunk)
 {
-    const bool whole = !in->live && n % LNT_TREE_LANES == 0;
-    if (whole)
-        LNT_ISA_NAME(lnt_chunk_add)(in, first, n, room, chunk);
-    else
-        LNT_ISA_NAME(lnt_chunk_load)(in, first, n, room, chunk);
-    for (size_t i = 0, b = 0; i < n; i += chunk->block, b++) {
-        alignas(64) double lanes[LNT_TREE_LANES];
-        lnt_ahead_t ahead = chunk->ahead;
-        ahead.values += i << ahead.value_shift;
-        sweep_all(cfg->scale_rule, chunk->a + i, n - i < chunk->block ? n - i : chunk->block, 0, ahead, true, lanes);
-        chunk->sums[b] = vec_tree_combine(lanes);
-        if (whole) chunk->tops[b].all = chunk->sums[b] <= DBL_MAX ? 0 : LNT_F32_INF_BITS;
+    LNT_ISA_NAME(lnt_chunk_add)(in, first, n, room, chunk);
+    for (size_t b = 0; b * chunk->block < n; b++) {
+        chunk->sums[b] = sum_of(cfg, chunk, b);
+        chunk->tops[b].all = chunk->sums[b] <= DBL_MAX ? 0 : LNT_F32_INF_BITS;
     }
 }
 
 static float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
 {
+    double sum = chunk->taken ? chunk->sums[b] : sum_of(cfg, chunk, b);
     uint64_t n_live = lnt_chunk_live(chunk, b);
     (void)poisoned;
-    return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(chunk->sums[b], n_live)
-                                           : lnt_sign1_scale_l2(chunk->sums[b], n_live);
+    return cfg->scale_rule == LNT_SCALE_L1 ? lnt_sign1_scale_l1(sum, n_live) : lnt_sign1_scale_l2(sum, n_live);
 }
 
 /* Dead elements are +0 here and would code as 1. */

@@ -69,8 +69,8 @@ static void adam(const lnt_adam_consts_t *consts, const float *g, const float *c
 static void momentum(const lnt_adam_consts_t *consts, const float *m, uint64_t n, float *value)
 {
     const consts_t k = spread(consts);
-    LNT_EACH_VECTOR(
-        n, store_some(value + at, momentum_of(&k, load_some(m + at, some), load_some(value + at, some)), some));
+    LNT_EACH_STRIP(n, strip_ahead(m + at, sizeof(*m)),
+                   store_some(value + at, momentum_of(&k, load_some(m + at, some), load_some(value + at, some)), some));
 }
 
 /* Bytes of 0 and 1 to a choice per lane. */
@@ -98,13 +98,22 @@ LNT_INLINE void frozen_some(const consts_t *k, const float *value, const float *
     store_some(x_p, moved, some);
 }
 
+LNT_INLINE void frozen_ahead(const float *denominator, const float *x, const uint8_t *dead)
+{
+    strip_ahead(denominator, sizeof(*denominator));
+    strip_ahead(x, sizeof(*x));
+    if (dead) strip_ahead(dead, sizeof(*dead));
+}
+
 LNT_INLINE void frozen_all(const consts_t *k, const float *value, const float *denominator, const uint8_t *dead,
                            bool stream, uint64_t n, float *m, float *x)
 {
     if (dead) {
-        LNT_EACH_VECTOR(n, frozen_some(k, value + at, denominator + at, dead + at, stream, m + at, x + at, some));
+        LNT_EACH_STRIP(n, frozen_ahead(denominator + at, x + at, dead + at),
+                       frozen_some(k, value + at, denominator + at, dead + at, stream, m + at, x + at, some));
     } else {
-        LNT_EACH_VECTOR(n, frozen_some(k, value + at, denominator + at, NULL, stream, m + at, x + at, some));
+        LNT_EACH_STRIP(n, frozen_ahead(denominator + at, x + at, NULL),
+                       frozen_some(k, value + at, denominator + at, NULL, stream, m + at, x + at, some));
     }
 }
 
