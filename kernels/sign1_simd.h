@@ -165,10 +165,46 @@ LNT_INLINE void values(const uint8_t *codes, const levels_t *levels, uint32_t la
         strip[v] = strip_choose(word, v, high, low);
 }
 
+/* Whole strips of a constant number of runs, all alive: pointers and scales stay in registers. Two runs took 3.2 cycles
+ * per vector in the loop that takes any number, and take 2.1 here: shift and choice of each share two ports. */
+LNT_INLINE void sum_runs(const uint8_t *const *codes, const float *scales, const uint32_t n_runs, size_t n, float *out)
+{
+    vf high[LNT_RUNS_AT_ONCE], low[LNT_RUNS_AT_ONCE];
+    const uint8_t *from[LNT_RUNS_AT_ONCE];
+    LNT_UNROLL
+    for (uint32_t r = 0; r < n_runs; r++) {
+        high[r] = vf_all(scales[r]);
+        low[r] = vf_all(lnt_sign1_negative(scales[r]));
+        from[r] = codes[r];
+    }
+    for (size_t i = 0; i < n; i += STRIP) {
+        vf sum[STRIP_VECS];
+        LNT_UNROLL
+        for (int v = 0; v < STRIP_VECS; v++)
+            sum[v] = strip_choose(load_u32(from[0] + i / 8), v, high[0], low[0]);
+        LNT_UNROLL
+        for (uint32_t r = 1; r < n_runs; r++) {
+            const uint32_t word = load_u32(from[r] + i / 8);
+            LNT_UNROLL
+            for (int v = 0; v < STRIP_VECS; v++)
+                sum[v] = vf_add(sum[v], strip_choose(word, v, high[r], low[r]));
+        }
+        strip_store(out + i, sum);
+    }
+}
+
 LNT_INLINE void sum(const uint8_t *const *codes, const float *scales, uint32_t n_runs, size_t n, const uint8_t *live,
                     bool add, float *out)
 {
-    simd_sum(values, levels_of, 1, codes, scales, n_runs, n, live, add, out);
+    const bool whole = !live && n % STRIP == 0 && !add;
+    if (whole && n_runs == 2)
+        sum_runs(codes, scales, 2, n, out);
+    else if (whole && n_runs == 4)
+        sum_runs(codes, scales, 4, n, out);
+    else if (whole && n_runs == 8)
+        sum_runs(codes, scales, 8, n, out);
+    else
+        simd_sum(values, levels_of, 1, codes, scales, n_runs, n, live, add, out);
 }
 
 LNT_INLINE lnt_block_codec_t sign1(void)

@@ -40,11 +40,6 @@ LNT_INLINE vi vf_magnitude_bits(vf x)
     return vi_and(vf_bits(x), vi_all(0x7fffffff));
 }
 
-LNT_INLINE vf vf_magnitude(vf x)
-{
-    return vi_floats(vf_magnitude_bits(x));
-}
-
 /* ---- 16-bit elements ---- */
 
 LNT_INLINE vf vh_bf16_value(vh code)

@@ -129,11 +129,6 @@ LNT_INLINE vi vi_load(const void *from)
     return _mm256_loadu_si256((const __m256i *)from);
 }
 
-LNT_INLINE void vi_store(void *to, vi x)
-{
-    _mm256_storeu_si256((__m256i *)to, x);
-}
-
 LNT_INLINE vi vi_add(vi a, vi b)
 {
     return _mm256_add_epi32(a, b);

@@ -132,11 +132,6 @@ LNT_INLINE vi vi_load(const void *from)
     return _mm512_loadu_si512(from);
 }
 
-LNT_INLINE void vi_store(void *to, vi x)
-{
-    _mm512_storeu_si512(to, x);
-}
-
 LNT_INLINE vi vi_add(vi a, vi b)
 {
     return _mm512_add_epi32(a, b);
