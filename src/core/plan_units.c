@@ -26,10 +26,10 @@ lnt_status_t lnt_plan_check_units(const lnt_plan_t *plan)
     return LNT_OK;
 }
 
+/* Of units larger than a tensor. */
 static bool in_unit(const lnt_plan_t *plan, lnt_unit_t unit, uint32_t tensor, uint32_t first)
 {
-    return unit == LNT_UNIT_MODEL || tensor == first ||
-           (unit == LNT_UNIT_GROUP && plan->tensors[tensor].params.group == plan->tensors[first].params.group);
+    return unit == LNT_UNIT_MODEL || plan->tensors[tensor].params.group == plan->tensors[first].params.group;
 }
 
 static uint32_t count_groups(const lnt_plan_t *plan)
@@ -44,9 +44,11 @@ static uint32_t count_groups(const lnt_plan_t *plan)
 /* The unit of tensor `first`: by group, then in order of registration. */
 static size_t list_unit(const lnt_plan_t *plan, lnt_unit_t unit, uint32_t first, lnt_extent_t *extents)
 {
-    const uint32_t n_groups = count_groups(plan);
+    const uint32_t n_groups = unit != LNT_UNIT_TENSOR ? count_groups(plan) : 0;
     size_t n = 0;
 
+    if (unit == LNT_UNIT_TENSOR && plan->tensors[first].params.count != 0)
+        extents[n++] = (lnt_extent_t){first, 0, plan->tensors[first].params.count};
     for (uint32_t g = 0; g < n_groups; g++) {
         for (uint32_t t = 0; t < plan->n_tensors; t++) {
             const lnt_tensor_params_t *params = &plan->tensors[t].params;
@@ -60,7 +62,7 @@ static size_t list_unit(const lnt_plan_t *plan, lnt_unit_t unit, uint32_t first,
 /* A tensor opens a unit if none before it is in the same one. */
 static bool opens_unit(const lnt_plan_t *plan, lnt_unit_t unit, uint32_t tensor)
 {
-    for (uint32_t t = 0; t < tensor; t++) {
+    for (uint32_t t = 0; unit != LNT_UNIT_TENSOR && t < tensor; t++) {
         if (in_unit(plan, unit, tensor, t)) return false;
     }
     return true;
