@@ -286,6 +286,7 @@ const lnt_optim_row_t lnt_compat_zero_one_row = {.name = "zero_one_adam/deepspee
                                                  .phases = phases,
                                                  .keeps = {1u << LNT_COMPAT_SIGN, 1u << LNT_COMPAT_SIGN},
                                                  .freezes_itself = true,
+                                                 .one_world = true,
                                                  .masters_differ = true,
                                                  .arrays = arrays,
                                                  .values = values,

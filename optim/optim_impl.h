@@ -112,6 +112,7 @@ struct lnt_optim_row {
     bool l2_decay;                    /* decay enters the gradient; else it is decoupled */
     bool own_masters;                 /* model copies differ from masters at times (lnt_plan_own_masters) */
     uint32_t keeps[2];                /* programs whose errors live before and after the freeze; 0: the phase's */
+    bool one_world;                   /* saved state fits the world that saved it alone */
     bool masters_differ;              /* between ranks: every rank saves its own, and nobody compares them */
     const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze, or */
     bool freezes_itself;              /* one that is its own business */

@@ -189,6 +189,10 @@ lnt_status_t lnt_optim_state_import_world(lnt_optim_t *optim, const void *const 
 
     LNT_CHECK_ARG(optim != NULL);
     LNT_TRY(lnt_optim_check_idle(optim, "lnt_optim_state_import_world"));
+    if (optim->row->one_world) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "resume in the world that saved, by lnt_optim_state_import",
+                         "states of \"%s\" hold pads and errors of their world", optim->row->name);
+    }
     LNT_TRY(lnt_comm_get_info(lnt_plan_comm(optim->plan), &import.comm));
     import.carry = lnt_plan_get_carry(optim->plan);
     status = run_import(&import, blobs, bytes, n_blobs);

@@ -8,7 +8,8 @@
 
 enum { RANKS = 2 };
 
-static const world_t one = {.n_ranks = 1}, two = {.n_ranks = RANKS, .nodes = {0, 1}}, together = {.n_ranks = RANKS};
+static const world_t one = {.n_ranks = 1}, two = {.n_ranks = RANKS, .nodes = {0, 1}, .quiet = true},
+                     together = {.n_ranks = RANKS};
 
 /* What a rank's gradient of element i in a step is. */
 typedef double (*gradient_t)(uint32_t rank, uint64_t step, uint64_t i);
@@ -374,6 +375,7 @@ static void check_resume(rank_t *rank)
     blob = calloc(1, bytes);
     ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes));
     rank_open(&other, &resume->model);
+    ck_assert_int_eq(lnt_optim_state_import_world(other.optim, NULL, NULL, 0), LNT_ERR_UNSUPPORTED);
     ranks_ok(lnt_optim_state_import(other.optim, blob, bytes));
     take_steps(rank, plain_gradient, resume->at, resume->end);
     take_steps(&other, plain_gradient, resume->at, resume->end);
