@@ -98,6 +98,7 @@ LNT_INLINE void frozen_some(const consts_t *k, const float *value, const float *
     store_some(x_p, moved, some);
 }
 
+/* In cache this costs 15 %: only for what is far larger, which is also what is streamed. */
 LNT_INLINE void frozen_ahead(const float *denominator, const float *x, const uint8_t *dead)
 {
     strip_ahead(denominator, sizeof(*denominator));
@@ -109,10 +110,10 @@ LNT_INLINE void frozen_all(const consts_t *k, const float *value, const float *d
                            bool stream, uint64_t n, float *m, float *x)
 {
     if (dead) {
-        LNT_EACH_STRIP(n, frozen_ahead(denominator + at, x + at, dead + at),
+        LNT_EACH_STRIP(n, if (stream) frozen_ahead(denominator + at, x + at, dead + at),
                        frozen_some(k, value + at, denominator + at, dead + at, stream, m + at, x + at, some));
     } else {
-        LNT_EACH_STRIP(n, frozen_ahead(denominator + at, x + at, NULL),
+        LNT_EACH_STRIP(n, if (stream) frozen_ahead(denominator + at, x + at, NULL),
                        frozen_some(k, value + at, denominator + at, NULL, stream, m + at, x + at, some));
     }
 }
