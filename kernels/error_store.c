@@ -27,14 +27,22 @@ static void bf16_read(const void *codes, const float *scales, uint64_t n, float 
 }
 
 /* What rounds beyond the largest number stays there: an infinite error would poison every later step. */
+static inline void saturate(uint16_t *codes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (uint16_t)(codes[i] - ((codes[i] & 0x7fffu) == 0x7f80u));
+}
+
 static void bf16_write(const float *values, uint64_t n, void *codes, float *scales)
 {
     uint16_t *out = codes;
+    uint64_t i = 0;
 
     (void)scales;
     lnt_arrays()->narrow[LNT_BF16](values, n, codes);
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = (uint16_t)(out[i] - ((out[i] & 0x7fffu) == 0x7f80u));
+    for (; i + LNT_ERROR_BLOCK <= n; i += LNT_ERROR_BLOCK) /* a constant count is vectorised */
+        saturate(out + i, LNT_ERROR_BLOCK);
+    saturate(out + i, (size_t)(n - i));
 }
 
 /* Adding 1.5 * 2^23 rounds to the nearest integer, in the middle to the even one. */
@@ -51,18 +59,19 @@ static float scale_of(uint32_t amax_bits)
     return lnt_f32_from_bits(bits > 0x00800000u ? bits : 0x00800000u);
 }
 
-static uint32_t largest(const float *values, uint64_t n)
+/* Inlined with a constant n for whole blocks, which lets compilers vectorise them. */
+static inline uint32_t largest(const float *restrict values, size_t n)
 {
     uint32_t amax = 0;
 
-    for (uint64_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t bits = lnt_f32_abs_bits(values[i]);
         amax = bits > amax ? bits : amax;
     }
     return amax;
 }
 
-static float int8_block(const float *values, uint64_t n, int8_t *codes)
+static inline float int8_block(const float *restrict values, size_t n, int8_t *restrict codes)
 {
     const uint32_t amax = largest(values, n);
     const float scale = scale_of(amax), inverse = 1 / scale;
@@ -71,7 +80,7 @@ static float int8_block(const float *values, uint64_t n, int8_t *codes)
         memset(codes, 0, n);
         return 0;
     }
-    for (uint64_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         codes[i] = (int8_t)(int32_t)(lnt_f32_bits(values[i] * inverse + ROUNDING) - lnt_f32_bits(ROUNDING));
     return scale;
 }
@@ -79,23 +88,27 @@ static float int8_block(const float *values, uint64_t n, int8_t *codes)
 static void int8_write(const float *values, uint64_t n, void *codes, float *scales)
 {
     int8_t *out = codes;
+    uint64_t i = 0;
 
-    for (uint64_t i = 0; i < n; i += LNT_ERROR_BLOCK)
-        scales[i / LNT_ERROR_BLOCK] =
-            int8_block(values + i, n - i < LNT_ERROR_BLOCK ? n - i : LNT_ERROR_BLOCK, out + i);
+    for (; i + LNT_ERROR_BLOCK <= n; i += LNT_ERROR_BLOCK)
+        scales[i / LNT_ERROR_BLOCK] = int8_block(values + i, LNT_ERROR_BLOCK, out + i);
+    if (i < n) scales[i / LNT_ERROR_BLOCK] = int8_block(values + i, (size_t)(n - i), out + i);
+}
+
+static inline void int8_widen(const int8_t *restrict codes, float scale, size_t n, float *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)codes[i] * scale;
 }
 
 static void int8_read(const void *codes, const float *scales, uint64_t n, float *out)
 {
     const int8_t *from = codes;
+    uint64_t i = 0;
 
-    for (uint64_t i = 0; i < n; i += LNT_ERROR_BLOCK) {
-        const float scale = scales[i / LNT_ERROR_BLOCK];
-        const uint64_t end = n - i < LNT_ERROR_BLOCK ? n : i + LNT_ERROR_BLOCK;
-
-        for (uint64_t k = i; k < end; k++)
-            out[k] = (float)from[k] * scale;
-    }
+    for (; i + LNT_ERROR_BLOCK <= n; i += LNT_ERROR_BLOCK)
+        int8_widen(from + i, scales[i / LNT_ERROR_BLOCK], LNT_ERROR_BLOCK, out + i);
+    if (i < n) int8_widen(from + i, scales[i / LNT_ERROR_BLOCK], (size_t)(n - i), out + i);
 }
 
 static const lnt_error_row_t rows[] = {

@@ -6,6 +6,7 @@
 
 #include "../../optim/state_save.h"
 #include "../../optim/state_writer.h"
+#include "../../src/base/memory.h"
 #include "ranks.h"
 
 enum { SIGN = 1, FREEZE = 3, SAVE_AT = 9, BLOBS = 16 };
@@ -525,6 +526,94 @@ START_TEST(errors_that_nobody_has_are_noticed)
 }
 END_TEST
 
+/* Bytes that nobody wrote, under checksums that fit: any verdict, but no access outside. */
+static void scramble(const save_t *save, uint32_t rank, uint8_t *out)
+{
+    lnt_state_writer_t writer = {.out = out};
+    lnt_state_blob_t blob;
+
+    ranks_ok(lnt_state_parse(save->blob[rank], save->bytes[rank], &blob));
+    lnt_state_put(&writer, &blob.header, sizeof(blob.header));
+    for (uint32_t i = 0; i < blob.header.n_sections; i++) {
+        const lnt_state_part_t *part = &blob.parts[i];
+        lnt_state_open(&writer);
+        lnt_state_put(&writer, part->payload, part->bytes);
+        for (int k = 0; k < 2 && part->bytes != 0 && test_random() % 8 == 0; k++) /* near its beginning more often */
+            out[writer.pos - part->bytes + test_random() % (test_random() % part->bytes + 1)] = (uint8_t)test_random();
+        lnt_state_close(&writer, part->name);
+    }
+    if (test_random() % 4 == 0) blob.header.n_tensors = (uint32_t)test_random() % 8;
+    lnt_state_put_header(&writer, blob.header);
+}
+
+START_TEST(sound_nonsense_is_survived)
+{
+    const world_t world = {.n_ranks = 2, .nodes = {0, 1}};
+    const uint32_t nodes[] = {0, 1, 0};
+    move_t move = draw_move();
+    lnt_state_save_t save;
+    uint32_t n_open = 0;
+
+    ranks_run(&world, save_body, &move);
+    for (int i = 0; i < 3000; i++) {
+        save_t bad = move.from;
+        uint64_t bytes;
+        bad.blob[1] = malloc(bad.bytes[1]);
+        scramble(&move.from, 1, bad.blob[1]);
+        if (lnt_state_save_open((const void *const *)bad.blob, bad.bytes, 2, &save) == LNT_OK) {
+            ranks_ok(lnt_state_repartition(&save, 3, nodes, 1, NULL, &bytes));
+            lnt_state_save_close(&save);
+            n_open++;
+        }
+        free(bad.blob[1]);
+    }
+    ck_assert_uint_gt(n_open, 0);
+    ck_assert_uint_lt(n_open, 3000);
+    end_move(&move);
+}
+END_TEST
+
+/* The k-th allocation fails, for every k. One rank: among several, who waits inside a collective would wait. */
+static void starved_body(rank_t *rank)
+{
+    move_t *move = rank->arg;
+    lnt_status_t status = LNT_ERR_NO_MEMORY;
+    uint64_t k = 0, live;
+
+    rank_open(rank, &move->model);
+    train(rank, move, 0, FREEZE + 1);
+    ranks_ok(load(rank, move)); /* what is allocated once is there */
+    train(rank, move, SAVE_AT, SAVE_AT + 2);
+    live = lnt_memory_live();
+    while (status != LNT_OK) {
+        const uint64_t hash = lnt_optim_hash(rank->optim);
+        lnt_memory_fail_after(++k);
+        status = load(rank, move);
+        if (!lnt_memory_fault_fired()) ranks_ok(status);
+        lnt_memory_fail_after(0);
+        if (status == LNT_OK) break;
+        ck_assert_int_eq(status, LNT_ERR_NO_MEMORY);
+        ck_assert_uint_eq(lnt_optim_hash(rank->optim), hash);
+        ck_assert_uint_eq(lnt_plan_get_carry(rank->plan), 0);
+        ck_assert_uint_eq(lnt_memory_live(), live);
+    }
+    ck_assert_uint_gt(k, 8);
+    ck_assert_uint_eq(lnt_optim_hash(rank->optim), move->source->hash);
+    rank_close(rank);
+}
+
+START_TEST(without_memory_nothing_is_touched)
+{
+    const world_t alone = {.n_ranks = 1, .nodes = {0}, .quiet = true};
+    move_t move = draw_move();
+
+    ranks_run(&moves[0].from, save_body, &move);
+    move.source = &move.from;
+    ranks_run(&alone, starved_body, &move);
+    end_move(&move);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("state_world");
@@ -535,6 +624,8 @@ int main(void)
     tcase_add_loop_test(tcase, one_node_adds_the_residual_once, 0, 2);
     tcase_add_loop_test(tcase, bad_saves_are_refused_and_touch_nothing, 0, 2);
     tcase_add_test(tcase, errors_that_nobody_has_are_noticed);
+    tcase_add_test(tcase, sound_nonsense_is_survived);
+    tcase_add_test(tcase, without_memory_nothing_is_touched);
     tcase_add_test(tcase, no_flipped_byte_passes);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
