@@ -81,10 +81,9 @@ plot() {
 set terminal pngcairo size 1500,520
 set output '$OUT/loss.png'
 set multiplot layout 1,3 title 'Held-out loss on [MASK] positions; $RANKS ranks, $NODES nodes, $GBPS Gbit/s emulated'
-set key below
 set ylabel 'nats per word'
 set grid
-set key bottom left
+set key inside top right
 set xlabel 'steps'
 plot ${lines//COLUMN/1}$unigram with lines dashtype 2 linecolor 'gray' title 'word frequencies'
 unset key

@@ -39,18 +39,27 @@ class Pages:
     def _finals(self, name):
         return [(run, self.results[run.id]) for run in self.table.named(name) if run.id in self.results]
 
-    def _megabytes(self, name):
-        flat = [final["wire_bytes_all"] / 1e6 / RANKS for run, final in self._finals(name) if run.nodes == FLAT]
+    def _flat_mean(self, name, value):
+        """Over the runs in which every rank codes; None if there are none."""
+        flat = [value(final) for run, final in self._finals(name) if run.nodes == FLAT]
         return statistics.mean(flat) if flat else None
+
+    def _bytes_cells(self, name):
+        """MB per rank of the whole run; how many times fewer bytes than the first run of the table, in the mean of steps."""
+        def per_step(final):
+            return final["wire_bytes_all"] / final["steps"]
+
+        sent = self._flat_mean(name, lambda final: final["wire_bytes_all"] / 1e6 / RANKS)
+        mine, first = self._flat_mean(name, per_step), self._flat_mean(self.table.runs[0].name, per_step)
+        return [f"{sent:.1f}" if sent else "-", f"{first / mine:.2f}" if mine and first else "-"]
 
     def _loss_row(self, name):
         finals = self._finals(name)
         by_seed = {run.seed: self._losses_cell(run, final) for run, final in finals}
-        mine, base = self._megabytes(name), self._megabytes(self.table.runs[0].name)
         return [self.table.titles[name], str(finals[0][1]["steps"]) if finals else "-",
                 *(by_seed.get(seed, "-") for seed in self.seeds), spread([loss(final) for _, final in finals]),
                 f"{100 * statistics.mean(final['eval_mask_acc'] for _, final in finals):.1f} %" if finals else "-",
-                f"{mine:.1f}" if mine else "-", f"{base / mine:.2f}" if mine and base else "-"]
+                *self._bytes_cells(name)]
 
     def _losses_cell(self, run, final):
         text = f"{final['eval_loss']:.3f} / {loss(final):.3f}" if final["eval_loss"] is not None else "not finite"
@@ -58,7 +67,7 @@ class Pages:
 
     def losses(self):
         head = ["optimizer", "steps", *(f"seed {seed}, {self.table.nodes[seed]} nodes" for seed in self.seeds),
-                "[MASK], mean ± sd", "accuracy", "MB per rank", "Adam's / its"]
+                "[MASK], mean ± sd", "accuracy", "MB per rank", "f32 / its bytes"]
         names = [name for name in self.table.titles if name not in self.ablations | self.rows_only]
         return table_of(head, [self._loss_row(name) for name in names])
 
