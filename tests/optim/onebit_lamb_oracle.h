@@ -15,12 +15,16 @@ typedef struct ol_variant {
     const char *options;
     double least, most, coeff_beta, factor_least, factor_most, threshold;
     bool uncorrected, twin, lane_group; /* group 1 is non_freeze */
+    bool late;                          /* the silent stretch gets gradients some steps after the freeze */
+    double decay;                       /* of group 0; 0: drawn */
 } ol_variant_t;
 
 typedef struct onebit_lamb {
     exact_trial_t trial;
     const ol_variant_t *variant;
     uint32_t freeze, block, step; /* step: done */
+    uint32_t late_from, lane_updates;
+    int late_updates; /* of the block with the stretch; -1: not latched */
     bool frozen;
     double x[OL_ROOM], m[OL_ROOM], v[OL_ROOM], fresh[OL_ROOM], den[OL_ROOM];
     double e[OL_NODES][OL_ROOM], E[OL_ROOM];
@@ -34,13 +38,21 @@ static inline uint32_t ol_nodes(const onebit_lamb_t *o)
     return o->trial.world.nodes[o->trial.world.n_ranks - 1] + 1;
 }
 
-/* Mean over the ranks of a node. A tensor with number t and a dead stretch: see ol_draw. */
+/* A stretch inside a block of the last tensor has no gradient, or a late one. */
+static inline bool ol_silent(const onebit_lamb_t *o, uint32_t step, uint64_t i)
+{
+    bool inside = i >= o->trial.first[3] + 70 && i < o->trial.first[3] + 90;
+
+    return inside && !(o->variant->late && step >= o->late_from);
+}
+
+/* Mean over the ranks of a node. */
 static inline double ol_node_grad(const onebit_lamb_t *o, uint32_t node, uint64_t i)
 {
     double sum = 0;
     uint32_t n = 0;
 
-    if (o->dead[i]) return 0;
+    if (ol_silent(o, o->step, i)) return 0;
     for (uint32_t r = 0; r < o->trial.world.n_ranks; r++) {
         if (o->trial.world.nodes[r] != node) continue;
         sum += exact_grad(&o->trial, r, o->step, i);
@@ -106,8 +118,9 @@ static inline void ol_freeze(onebit_lamb_t *o)
         const uint64_t first = o->trial.first[t], count = o->trial.model.lengths[t];
         double c2 = o->variant->uncorrected ? 1 : 1 - pow(h->beta2, o->step);
         for (uint64_t i = first; i < first + count; i++) {
+            o->dead[i] = o->v[i] == 0 && !ol_in_lane(o, t);
             o->den[i] = ol_in_lane(o, t) ? 0 : sqrt(o->v[i] / c2) + h->eps;
-            o->fresh[i] = o->dead[i] && !ol_in_lane(o, t) ? -1 : o->v[i];
+            o->fresh[i] = o->dead[i] ? -1 : o->v[i];
         }
         o->factor[t] = o->scaling[t] = 1;
         if (count == 0 || ol_in_lane(o, t)) continue;
@@ -174,6 +187,7 @@ static inline void ol_compressed(onebit_lamb_t *o, uint32_t t)
     for (uint64_t k = 0, i = first; k < n; k++, i++) {
         double m = out[k] / o->scaling[t], g = (m - h->beta1 * o->m[i]) / (1 - h->beta1);
         if (o->dead[i]) continue;
+        if (o->fresh[i] < 0) o->fresh[i] = pow(o->den[i] - h->eps, 2) * c2; /* has just joined */
         o->m[i] = m;
         o->fresh[i] = h->beta2 * o->fresh[i] + (1 - h->beta2) * g * g;
         ratio = fmax(ratio, o->den[i] / (sqrt(o->fresh[i] / c2) + h->eps));
@@ -189,11 +203,35 @@ static inline void ol_compressed(onebit_lamb_t *o, uint32_t t)
         o->x[first + k] -= h->lr * o->coeff[t] * u[k];
 }
 
+/* Late comers: Adam with a count of updates of their own, times the tensor's coefficient; then they join. */
+static inline void ol_late(onebit_lamb_t *o, uint32_t t)
+{
+    const lnt_group_t *h = exact_group(&o->trial, t);
+    const double c1 = 1 - pow(h->beta1, o->late_updates + 1.0), c2 = 1 - pow(h->beta2, o->late_updates + 1.0);
+    bool active = false;
+
+    for (uint64_t i = o->trial.first[t]; i < o->trial.first[t + 1]; i++) {
+        double g = ol_mean(o, i), root;
+        if (!o->dead[i]) continue;
+        active |= g != 0;
+        if (o->late_updates < 0) continue;
+        o->m[i] = h->beta1 * o->m[i] + (1 - h->beta1) * g;
+        o->v[i] = h->beta2 * o->v[i] + (1 - h->beta2) * g * g;
+        root = sqrt(o->v[i] / c2) + h->eps;
+        o->x[i] -= h->lr * o->coeff[t] * (o->m[i] / c1 / root + h->weight_decay * o->x[i]);
+        if (o->late_updates + 1 < (int)o->lane_updates) continue;
+        o->dead[i] = false;
+        o->den[i] = root;
+    }
+    if (active) o->late_updates = o->late_updates + 1 < (int)o->lane_updates ? o->late_updates + 1 : -1;
+}
+
 static inline void ol_step(onebit_lamb_t *o)
 {
     for (uint32_t t = 0; t < o->trial.model.n_tensors; t++) {
         if (o->frozen && !ol_in_lane(o, t)) {
             ol_compressed(o, t);
+            ol_late(o, t);
         } else {
             ol_plain(o, t);
         }
@@ -202,19 +240,18 @@ static inline void ol_step(onebit_lamb_t *o)
     if (!o->frozen && o->step == o->freeze) ol_freeze(o);
 }
 
-/* At the start of a trial; dead: a stretch inside a block of a long tensor that never has a gradient. */
+/* At the start of a trial. */
 static inline void ol_start(onebit_lamb_t *o)
 {
     o->step = 0;
     o->frozen = false;
     o->margin = 1;
+    o->late_updates = -1;
     memset(o->m, 0, sizeof(o->m));
     memset(o->v, 0, sizeof(o->v));
     memset(o->e, 0, sizeof(o->e));
     memset(o->E, 0, sizeof(o->E));
     memset(o->dead, 0, sizeof(o->dead));
-    for (uint64_t i = o->trial.first[3] + 70; i < o->trial.first[3] + 90; i++)
-        o->dead[i] = true;
     for (uint64_t i = 0; i < o->trial.n; i++)
         o->x[i] = (double)(float)normal_at(o->trial.model.start_seed, i);
     for (uint32_t t = 0; t < o->trial.model.n_tensors; t++) {
@@ -227,7 +264,7 @@ static inline void ol_start(onebit_lamb_t *o)
 static inline void ol_grad(const onebit_lamb_t *o, uint32_t rank, uint32_t step, float *grad)
 {
     for (uint64_t i = 0; i < o->trial.n; i++)
-        grad[i] = o->dead[i] ? 0 : (float)exact_grad(&o->trial, rank, step, i);
+        grad[i] = ol_silent(o, step, i) ? 0 : (float)exact_grad(&o->trial, rank, step, i);
 }
 
 #endif
