@@ -1,14 +1,9 @@
 /* Pieces of a tensor in a survey. */
 #include "pieces.h"
 
-#include <string.h>
-
-#include "freeze.h"
-
 lnt_status_t lnt_pieces_each(lnt_optim_t *optim, uint32_t program, uint32_t tensor, lnt_piece_fn_t each, void *arg)
 {
     const lnt_optim_tensor_t *of = &optim->tensors[tensor];
-    const bool sparse = optim->row->freezing != NULL && program == optim->row->freezing->lane;
     const uint64_t longest = LNT_SPAN_MAX / optim->read_block * optim->read_block;
 
     for (uint64_t offset = 0; offset < of->count; offset += longest) {
@@ -17,7 +12,6 @@ lnt_status_t lnt_pieces_each(lnt_optim_t *optim, uint32_t program, uint32_t tens
                              .count = of->count - offset < longest ? of->count - offset : longest,
                              .at = of->base + offset,
                              .value = optim->scratch};
-        if (sparse) memset(piece.value, 0, piece.count * sizeof(*piece.value));
         LNT_TRY(lnt_plan_read(optim->plan, program, tensor, offset, piece.count, piece.value));
         each(optim, &piece, arg);
     }

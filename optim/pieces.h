@@ -15,7 +15,7 @@ typedef struct lnt_piece {
 
 typedef void (*lnt_piece_fn_t)(lnt_optim_t *optim, const lnt_piece_t *piece, void *arg);
 
-/* Inside a survey of `program`. What the lane of a freeze does not carry is 0. */
+/* Inside a survey of `program`. Elements that the program does not carry hold anything. */
 lnt_status_t lnt_pieces_each(lnt_optim_t *optim, uint32_t program, uint32_t tensor, lnt_piece_fn_t each, void *arg);
 
 /* *sum_p += sums of squares of the blocks of a piece. */

@@ -138,6 +138,7 @@ static resume_t draw_resume(const char *algorithm, char *options, size_t size)
     }
     resume.model = (model_t){.n_tensors = 6,
                              .lengths = {100, 3, 0, 64 + test_random_below(900), 128, 1 + test_random_below(70)},
+                             .rows = {20, 0, 0, 0, 16, 0},
                              .algorithm = algorithm,
                              .options = options,
                              .bucket_bytes = 512 + 4 * test_random_below(500),
@@ -170,6 +171,8 @@ START_TEST(resuming_equals_the_uninterrupted_run)
     resume_everywhere(&(world_t){.n_ranks = 4, .nodes = {0, 0, 1, 1}, .quiet = true}, "onebit_adam");
     resume_everywhere(&(world_t){.n_ranks = 5, .nodes = {0, 1, 1, 0, 0}, .quiet = true}, "onebit_adam");
     resume_everywhere(&(world_t){.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true}, "onebit_lamb");
+    resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "lans");
+    resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "came");
     resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "lamb");
     resume_everywhere(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, "adamw");
 }
