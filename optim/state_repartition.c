@@ -113,6 +113,10 @@ lnt_status_t lnt_state_repartition(const lnt_state_save_t *save, uint32_t n_rank
     target_t target = {.save = save, .writer = {.out = blob}, .n_ranks = n_ranks, .nodes = nodes, .rank = rank};
     lnt_status_t status = LNT_OK;
 
+    if (save->row != NULL && save->row->one_world) {
+        return lnt_error(LNT_ERR_UNSUPPORTED, "resume in the world that saved",
+                         "states of \"%s\" hold pads and errors of their world", save->row->name);
+    }
     target.n_nodes = count_nodes(n_ranks, nodes);
     if (target.n_nodes == 0 || rank >= n_ranks)
         return lnt_error(LNT_ERR_INVALID_ARG, "number nodes by their smallest rank, from 0",

@@ -81,8 +81,11 @@ static void collect(rank_t *rank, move_t *move)
         lnt_error_extent_t extent;
         ranks_barrier();
         for (size_t i = 0; r == rank->rank && lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
-            double *to = (extent.server ? move->server : move->worker) + place_of(rank->model, extent.tensor);
-            float *values = malloc(extent.count * sizeof(*values));
+            double *to;
+            float *values;
+            if (extent.tensor == LNT_TENSOR_PAD) continue;
+            to = (extent.server ? move->server : move->worker) + place_of(rank->model, extent.tensor);
+            values = malloc(extent.count * sizeof(*values));
             lnt_plan_read_error(&extent, values);
             for (uint64_t k = 0; k < extent.count && extent.program == SIGN; k++)
                 to[extent.offset + k] += (double)values[k];
@@ -573,6 +576,24 @@ START_TEST(sound_nonsense_is_survived)
 }
 END_TEST
 
+/* What reproduces the published implementation keeps its pads and masters by rank. */
+START_TEST(states_of_one_world_stay_there)
+{
+    const world_t world = {.n_ranks = 2, .nodes = {0, 1}};
+    const uint32_t nodes[] = {0, 1, 2};
+    move_t move = draw_move();
+    lnt_state_save_t save;
+    uint64_t bytes;
+
+    move.model.options = "compat=deepspeed,freeze_step=3";
+    ranks_run(&world, save_body, &move);
+    ranks_ok(lnt_state_save_open((const void *const *)move.from.blob, move.from.bytes, 2, &save));
+    ck_assert_int_eq(lnt_state_repartition(&save, 3, nodes, 0, NULL, &bytes), LNT_ERR_UNSUPPORTED);
+    lnt_state_save_close(&save);
+    end_move(&move);
+}
+END_TEST
+
 /* The k-th allocation fails, for every k. One rank: among several, who waits inside a collective would wait. */
 static void starved_body(rank_t *rank)
 {
@@ -625,6 +646,7 @@ int main(void)
     tcase_add_loop_test(tcase, bad_saves_are_refused_and_touch_nothing, 0, 2);
     tcase_add_test(tcase, errors_that_nobody_has_are_noticed);
     tcase_add_test(tcase, sound_nonsense_is_survived);
+    tcase_add_test(tcase, states_of_one_world_stay_there);
     tcase_add_test(tcase, without_memory_nothing_is_touched);
     tcase_add_test(tcase, no_flipped_byte_passes);
     suite_add_tcase(suite, tcase);
