@@ -330,6 +330,43 @@ START_TEST(masked_coordinates_stand_still)
 }
 END_TEST
 
+/* Micro-batches of every step, local ones included: the sum given at once, or one part of it accumulated before. */
+static void accumulate_body(rank_t *rank)
+{
+    static float x[MAX_RANKS][2][N];
+    model_t model = {.n_tensors = 2,
+                     .lengths = {520, 40},
+                     .algorithm = "zero_one_adam",
+                     .options = WINDOWS,
+                     .accumulate = true,
+                     .start_seed = 4};
+    float first[N], second[N], sum[N];
+
+    for (int accumulated = 0; accumulated < 2; accumulated++) {
+        rank_open(rank, &model);
+        ranks_ok(lnt_optim_set_scaling(rank->optim, 1, 2));
+        for (uint64_t step = 0; step < 50; step++) {
+            for (uint64_t i = 0; i < N; i++) {
+                first[i] = (float)normal_at(step * 8 + rank->rank, i);
+                second[i] = (float)normal_at(step * 8 + rank->rank + 4, i);
+                sum[i] = second[i] + first[i];
+            }
+            for (uint32_t t = 0; t < 2 && accumulated != 0; t++)
+                ranks_ok(lnt_optim_accumulate(rank->optim, t, first + 520 * t));
+            ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, accumulated != 0 ? second : sum)));
+        }
+        memcpy(x[rank->rank][accumulated], rank->x, sizeof(x[0][0]));
+        rank_close(rank);
+    }
+    ck_assert_mem_eq(x[rank->rank][0], x[rank->rank][1], sizeof(x[0][0]));
+}
+
+START_TEST(micro_batches_add_up_in_local_steps)
+{
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, accumulate_body, NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("zero_one_behaviour");
@@ -345,6 +382,7 @@ int main(void)
     tcase_add_test(tcase, a_rate_of_zero_moves_and_sends_nothing);
     tcase_add_test(tcase, the_first_phase_goes_on_while_too_much_is_dead);
     tcase_add_test(tcase, masked_coordinates_stand_still);
+    tcase_add_test(tcase, micro_batches_add_up_in_local_steps);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
