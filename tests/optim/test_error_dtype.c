@@ -217,6 +217,96 @@ START_TEST(what_is_dropped_is_bounded)
 }
 END_TEST
 
+/* ---- what leaves, and what is left out ---- */
+
+static uint64_t tensor_errors(const rank_t *rank, uint32_t tensor, bool write_back)
+{
+    lnt_error_extent_t extent;
+    uint64_t hash = 1;
+
+    for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++) {
+        float *values = malloc(extent.count * sizeof(*values));
+        lnt_plan_read_error(&extent, values);
+        for (uint64_t k = 0; k < extent.count && extent.tensor == tensor; k++) {
+            uint32_t bits;
+            memcpy(&bits, &values[k], sizeof(bits));
+            hash = test_mix_pair(hash, bits);
+        }
+        if (write_back) lnt_plan_write_error(&extent, values);
+        free(values);
+    }
+    return hash;
+}
+
+static void step_without(rank_t *rank, const account_t *account, uint32_t number, const uint8_t *left_out)
+{
+    const lnt_step_params_t step = {.struct_size = sizeof(step), .programs = 1, .step = number, .left_out = left_out};
+    float *grad = account->grads[rank->rank];
+
+    for (uint64_t i = 0; i < rank->n_elems; i++)
+        grad[i] = (float)ldexp(normal_at(test_mix_pair(account->seed, number * 64u + rank->rank), i), -(int)(i % 5));
+    ranks_ok(lnt_plan_begin(rank->plan, &step));
+    for (uint32_t t = 0; t < rank->model->n_tensors; t++)
+        ranks_ok(lnt_plan_tensor_ready(rank->plan, t, rank_grads(rank, grad)[t], NULL));
+    ranks_ok(lnt_plan_end(rank->plan));
+}
+
+static void leave_body(rank_t *rank)
+{
+    account_t *account = rank->arg;
+    lnt_program_params_t program = {.struct_size = sizeof(program),
+                                    .name = "coded",
+                                    .codec = {.struct_size = sizeof(program.codec), .name = "sign1", .block = 128},
+                                    .stage = {.struct_size = sizeof(program.stage), .arg = rank, .consume = take}};
+    const uint8_t left_out[LENGTHS] = {0, 1, 0};
+    uint8_t *live = malloc(account->model.lengths[1]);
+    uint64_t before, other;
+    uint32_t number;
+
+    ranks_ok(rank_plan(rank, &account->model));
+    ranks_ok(lnt_plan_attach(rank->plan));
+    ranks_ok(lnt_plan_add_program(rank->plan, &program, &number));
+    ranks_ok(lnt_plan_commit(rank->plan));
+    step_without(rank, account, 0, NULL);
+    before = tensor_errors(rank, 1, false);
+    other = tensor_errors(rank, 0, false);
+    step_without(rank, account, 1, left_out);
+    ck_assert_uint_eq(tensor_errors(rank, 1, false), before);
+    ck_assert(tensor_errors(rank, 0, false) != other || other == 1);
+    for (uint64_t i = 0; i < account->model.lengths[1]; i++) /* the largest of many a block */
+        live[i] = test_mix_pair(account->seed, i) % 3 != 0;
+    ranks_ok(lnt_plan_set_live(rank->plan, 0, 1, live));
+    before = tensor_errors(rank, 1, true);
+    ck_assert_uint_eq(tensor_errors(rank, 1, false), before);
+    free(live);
+    lnt_plan_detach(rank->plan);
+    ranks_ok(lnt_plan_destroy(rank->plan));
+    free(rank->x);
+    free(rank->x16);
+}
+
+START_TEST(errors_of_what_leaves_or_is_left_out)
+{
+    const world_t world = {.n_ranks = 2, .nodes = {0, 1}};
+    account_t account = {.seed = test_random()};
+    uint64_t n;
+
+    account.model = (model_t){.n_tensors = LENGTHS,
+                              .lengths = {200 + test_random() % 300, 1000 + test_random() % 1000, 100},
+                              .bucket_bytes = 1024 + test_random() % 3000,
+                              .error_dtype = (lnt_error_dtype_t)_i,
+                              .start_seed = test_random()};
+    n = model_elems(&account.model);
+    account.out = calloc(n, sizeof(float));
+    for (uint32_t r = 0; r < world.n_ranks; r++)
+        account.grads[r] = calloc(n, sizeof(float));
+    ranks_run(&world, leave_body, &account);
+    for (uint32_t r = 0; r < world.n_ranks; r++)
+        free(account.grads[r]);
+    free(account.out);
+}
+END_TEST
+
 /* ---- runs of an optimizer ---- */
 
 typedef struct run {
@@ -360,6 +450,7 @@ int main(void)
     TCase *tcase = tcase_create("error_dtype");
 
     tcase_add_loop_test(tcase, what_is_dropped_is_bounded, 0, (int)(sizeof(accounts) / sizeof(accounts[0])));
+    tcase_add_loop_test(tcase, errors_of_what_leaves_or_is_left_out, LNT_ERROR_F32, LNT_ERROR_INT8 + 1);
     tcase_add_loop_test(tcase, buckets_and_resuming_change_no_bit, LNT_ERROR_F32, LNT_ERROR_INT8 + 1);
     tcase_add_test(tcase, ranks_that_differ_are_refused);
     tcase_add_test(tcase, state_moves_between_ways);
