@@ -137,10 +137,12 @@ static bool place_tensors(const reader_t *reader)
         size_t n = field_integers(line, "tensors", members, model->n_tensors);
 
         for (size_t i = 0; i < n; ++i) {
-            replay_tensor_t *tensor = &model->tensors[members[i]];
+            replay_tensor_t *tensor = NULL;
 
-            if ((members[i] < 0) || (members[i] >= model->n_tensors) || (tensor->place != UINT32_MAX) ||
-                (tensor->group != g)) {
+            if ((members[i] >= 0) && (members[i] < model->n_tensors)) {
+                tensor = &model->tensors[members[i]];
+            }
+            if ((tensor == NULL) || (tensor->place != UINT32_MAX) || (tensor->group != g)) {
                 free(members);
                 return refuse(reader, "the list of group %u is wrong", g);
             }

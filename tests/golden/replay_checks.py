@@ -176,10 +176,19 @@ def strange_list(head, data):
     head["groups"][0]["tensors"].append(0)
 
 
+def list_outside(head, data):
+    head["groups"][0]["tensors"].append(-7)
+
+
+def tensor_outside(head, data):
+    head["tensors"][1]["count"] = 10**9
+
+
 VARIANTS = [("onebit_adam_n2_groups_schedule", turn_groups, 0), ("onebit_adam_n2_groups_schedule", keep_few, 0),
             ("onebit_adam_n2_non_freeze", say_nothing, 0), ("onebit_adam_n2_non_freeze", start_at(11), 1),
             ("onebit_adam_n2_non_freeze", strange_hyper, 77), ("onebit_adam_n2_non_freeze", rename("algorithm", "onebit_sgd"), 77),
             ("onebit_adam_n2_non_freeze", strange_array, 2), ("onebit_adam_n2_non_freeze", strange_list, 2),
+            ("onebit_adam_n2_non_freeze", list_outside, 2), ("onebit_adam_n2_non_freeze", tensor_outside, 2),
             ("onebit_adam_n2_non_freeze", rename("mode", "ajar"), 2), ("onebit_adam_n2_non_freeze", rename("world_size", 3), 2)]
 
 
