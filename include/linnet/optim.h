@@ -79,7 +79,8 @@ LNT_API lnt_status_t lnt_optim_accumulate(lnt_optim_t *optim, uint32_t tensor, c
 LNT_API lnt_status_t lnt_optim_veto(lnt_optim_t *optim);
 
 /* A bucket leaves as soon as its last tensor is ready, so the exchange overlaps with what the caller does until `end`;
- * but with the options clip > 0 and clip_mode=global a step after a freeze leaves in `end`, when all norms are known. */
+ * but with the options clip > 0 and clip_mode=global a step after a freeze leaves in `end`, when all norms are known.
+ */
 LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
 /* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO:
