@@ -35,7 +35,7 @@ static const preset_t presets[] = {
     {"lambc", "lambc", "", 0.02, 0.3, 1000, "LAMB, trust ratio at most 1; gains and biases learn more slowly instead"},
     {"lans", "lans", "", 0.02, 0.1, 1000,
      "LANS, whose ratios have no limit; gains and biases learn more slowly instead"},
-    {"came", "came", "", 2e-3, 1, 700, "CAME, with statistics of rows and columns"},
+    {"came", "came", "beta3=0.999", 1.5e-3, 2.5, 700, "CAME, its statistics of distances as long as the run"},
     {"onebit_lamb", "onebit_lamb", LAMB_LIMITS, 0.02, 1, 1000, "1-bit LAMB"},
     {"frozen_lamb", "onebit_lamb", LAMB_LIMITS ",compression=off", 0.02, 1, 1000, "1-bit LAMB's twin: exchange in f32"},
     {"zero_one_adam", "zero_one_adam", ZERO_ONE_SCHEDULE, 4e-3, 1, 700, "0/1 Adam"},
