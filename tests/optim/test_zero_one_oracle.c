@@ -4,7 +4,7 @@
  */
 #include "zero_one_oracle.h"
 
-enum { STEPS = 75 };
+enum { STEPS = 75, TRIALS = TEST_SANITIZED ? 1 : 2 };
 
 typedef struct trial {
     zo_settings_t settings;
@@ -45,7 +45,7 @@ static bool is_gap(const trial_t *trial, uint32_t rank, uint64_t step)
 
 static bool overflows(const trial_t *trial, uint32_t rank, uint64_t step)
 {
-    return trial->failures && step > 16 && rank == 0 && test_mix_pair(trial->settings.seed + 7, step) % 9 == 0;
+    return trial->failures && step > 16 && rank == 0 && test_mix_pair(trial->settings.seed + 7, step) % 5 == 0;
 }
 
 /* A learning-rate schedule with pauses: both groups for a while, then one of them. */
@@ -186,7 +186,7 @@ static void draw_model(trial_t *trial, char *text, size_t size)
                          .start_seed = test_random()};
     for (uint32_t t = 0; t < s->model.n_tensors; t++) {
         s->model.lengths[t] = t == 2 ? 300 : lengths[test_random_below(sizeof(lengths) / sizeof(lengths[0]))];
-        s->model.group_of[t] = (uint32_t)test_random_below(2);
+        s->model.group_of[t] = t == 2 ? 0 : (uint32_t)test_random_below(2); /* 2 is held back, so not in the lane */
     }
     (void)snprintf(text, size,
                    "var_freeze_step=%d,var_update_scaler=%d,local_step_scaler=%d,local_step_clipper=%d,warmup_codec=%s,"
@@ -241,7 +241,7 @@ START_TEST(signs_follow_the_formulas)
 {
     trial_t sum = {.gaps = false};
 
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < TRIALS; k++)
         run_trial(&worlds[_i], true, false, false, &sum);
     ck_assert_uint_gt(sum.n_held, 0);
 }
@@ -259,8 +259,7 @@ START_TEST(a_rank_without_a_finite_gradient_takes_no_local_step)
 {
     trial_t sum = {.gaps = false};
 
-    for (int k = 0; k < 2; k++)
-        run_trial(&worlds[_i], true, true, false, &sum);
+    run_trial(&worlds[_i], true, true, false, &sum);
     ck_assert_uint_gt(sum.n_gaps, 0);
 }
 END_TEST
@@ -269,8 +268,7 @@ START_TEST(a_failed_sync_starts_the_window_again)
 {
     trial_t sum = {.gaps = false};
 
-    for (int k = 0; k < 2; k++)
-        run_trial(&worlds[_i], true, false, true, &sum);
+    run_trial(&worlds[_i], true, false, true, &sum);
     ck_assert_uint_gt(sum.n_failed, 0);
 }
 END_TEST
