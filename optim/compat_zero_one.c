@@ -5,12 +5,15 @@
  * denominator as signs, and moves all ranks by what comes out. Parameters are restored by subtraction, so they drift
  * apart by rounding, and weight decay leaks into the momentum: that is how it is there. One rank has no coder, and
  * skips the momentum too in steps that would send signs.
+ *
+ * There a gradient that is not finite skips a step on all ranks. A local step asks nobody, so here it is left out on
+ * this rank alone; with a dynamic loss scale the sync of that window fails, so that the scale falls on all ranks.
  */
 #include "compat.h"
 #include "zero_one_schedule.h"
 
 enum { U = LNT_COMPAT_ARRAYS, N_ARRAYS };
-enum { VAR_INTERVAL, VAR_COUNTER, LOCAL_INTERVAL, LOCAL_COUNTER, SUM_LR, N_VALUES };
+enum { VAR_INTERVAL, VAR_COUNTER, LOCAL_INTERVAL, LOCAL_COUNTER, SUM_LR, LEFT_OUT, WINDOW_GAPS, N_VALUES };
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float), .local = true},
@@ -26,6 +29,8 @@ static const lnt_state_values_t values[] = {
     [LOCAL_INTERVAL] = {.name = "local_interval", .count = lnt_values_one, .initial = 1, .low = 1, .high = 1e18},
     [LOCAL_COUNTER] = {.name = "local_counter", .count = lnt_values_one, .high = 1e18},
     [SUM_LR] = {.name = "lr_sum", .count = lnt_values_per_group},
+    [LEFT_OUT] = {.name = "skipped_local", .count = lnt_values_one, .high = 0x1p52, .local = true},
+    [WINDOW_GAPS] = {.name = "window_gaps", .count = lnt_values_one, .high = 0x1p52, .local = true},
     [N_VALUES] = {.name = NULL},
 };
 
@@ -146,6 +151,7 @@ static void produce(void *arg, const lnt_span_t *span, float *value)
     s = state_of(optim, span->tensor, span->offset);
     for (uint64_t i = 0; i < span->count; i++)
         value[i] = local_step(&s, i, value[i]).u * lnt_compat_root(&s.group->k, s.v[i]);
+    if (lnt_scaler_is_dynamic(optim) && optim->values[WINDOW_GAPS][0] != 0) value[0] = NAN;
 }
 
 static void consume_signs(const span_state_t *s, const float *value, uint64_t n)
@@ -241,6 +247,32 @@ static void step_alone(lnt_optim_t *optim, uint32_t tensor)
     }
 }
 
+/* Of this rank, as a local step would use it. */
+static bool gradient_is_finite(lnt_optim_t *optim)
+{
+    for (uint32_t t = 0; t < optim->n_tensors; t++) {
+        const uint64_t count = optim->tensors[t].count;
+        for (uint64_t at = 0, n; at < count; at += n) {
+            n = count - at < LNT_SPAN_MAX ? count - at : LNT_SPAN_MAX;
+            if (!lnt_arrays()->finite(local_gradient(optim, t, at, n), n)) return false;
+        }
+    }
+    return true;
+}
+
+/* The steps that nothing is exchanged for; LNT_SKIPPED_LOCAL: left out. */
+static lnt_status_t step_without_exchange(lnt_optim_t *optim)
+{
+    if (optim->frozen && !gradient_is_finite(optim)) {
+        optim->values[LEFT_OUT][0]++;
+        optim->values[WINDOW_GAPS][0]++;
+        return LNT_SKIPPED_LOCAL;
+    }
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        step_alone(optim, t);
+    return LNT_OK;
+}
+
 static void sum_rates(lnt_optim_t *optim, lnt_zero_one_kind_t kind)
 {
     for (uint32_t g = 0; g < optim->n_groups; g++) {
@@ -252,17 +284,23 @@ static void sum_rates(lnt_optim_t *optim, lnt_zero_one_kind_t kind)
 static lnt_status_t committed(lnt_optim_t *optim)
 {
     const lnt_zero_one_kind_t kind = kind_of(optim, optim->step);
+    lnt_status_t status = LNT_OK;
 
     if (optim->step == 1) return LNT_OK; /* the dry run */
-    if (kind == LNT_ZERO_ONE_LOCAL || (kind == LNT_ZERO_ONE_SIGN && is_alone(optim))) {
-        for (uint32_t t = 0; t < optim->n_tensors; t++)
-            step_alone(optim, t);
-    }
+    if (kind == LNT_ZERO_ONE_LOCAL || (kind == LNT_ZERO_ONE_SIGN && is_alone(optim)))
+        status = step_without_exchange(optim);
+    if (kind == LNT_ZERO_ONE_SYNC) optim->values[WINDOW_GAPS][0] = 0;
     if (optim->frozen) sum_rates(optim, kind);
     advance_counters(optim);
-    if (optim->frozen || optim->step <= optim->options.freeze_step) return LNT_OK;
+    if (optim->frozen || optim->step <= optim->options.freeze_step) return status;
     optim->frozen = true;
     return lnt_plan_drop_errors(optim->plan, LNT_COMPAT_SIGN, NULL); /* their unit changes */
+}
+
+/* A failed sync has told all ranks of the gaps. The window stands, and the next step is its sync. */
+static void skipped(lnt_optim_t *optim)
+{
+    if (optim->frozen && kind_of(optim, optim->step + 1) == LNT_ZERO_ONE_SYNC) optim->values[WINDOW_GAPS][0] = 0;
 }
 
 /* ---- the row ---- */
@@ -295,4 +333,5 @@ const lnt_optim_row_t lnt_compat_zero_one_row = {.name = "zero_one_adam/deepspee
                                                  .prepare = prepare,
                                                  .n_scratch = 1,
                                                  .committed = committed,
+                                                 .skipped = skipped,
                                                  .set_mask = lnt_compat_set_mask};

@@ -1,7 +1,8 @@
 /* Loss scaling for 16-bit gradients (docs/optimizers.md): the scale, when it falls and when it grows.
  *
  * An overflow is a step that the vote skipped for a non-finite value, so all ranks see the same ones. The scale and its
- * two counters are saved with the state; a skipped step changes them and nothing else.
+ * two counters are saved with the state; a skipped step changes them and, where it is a sync of zero_one_adam, the
+ * window, nothing else.
  */
 #ifndef LNT_LOSS_SCALE_H
 #define LNT_LOSS_SCALE_H

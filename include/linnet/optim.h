@@ -84,12 +84,14 @@ LNT_API lnt_status_t lnt_optim_veto(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_begin(lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_tensor_ready(lnt_optim_t *optim, uint32_t tensor, const void *grad, void *stream);
 /* LNT_OK: parameters and state have advanced, identically on all ranks. LNT_SKIPPED_NONFINITE, LNT_SKIPPED_VETO:
- * nothing changed but the skip counters and a dynamic loss scale. LNT_ERR_DIVERGED after max_skips skips in a row, or
- * at an overflow when a dynamic loss scale is at its minimum: skipped like the others. LNT_SKIPPED_LOCAL: committed,
- * but this rank took no local step, as its gradient was not finite (zero_one_adam). LNT_FREEZE_REFUSED: the step is
- * committed, but the freeze that was due is refused, now and after every step until it succeeds;
- * lnt_last_error()->status says why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE (docs/optimizers.md). Group -40: the
- * communicator failed; a rank that returns such an error has not committed the step. */
+ * nothing changed but the skip counters and a dynamic loss scale; a skipped sync of zero_one_adam also starts its
+ * window again, on every rank, whose local steps are lost (with compat=deepspeed the window stands). LNT_ERR_DIVERGED
+ * after max_skips skips in a row, or at an overflow when a dynamic loss scale is at its minimum: skipped like the
+ * others. LNT_SKIPPED_LOCAL: committed, but this rank took no local step, as its gradient was not finite
+ * (zero_one_adam). LNT_FREEZE_REFUSED: the step is committed, but the freeze that was due is refused, now and after
+ * every step until it succeeds; lnt_last_error()->status says why: LNT_ERR_DEAD_SHARE or LNT_ERR_NONFINITE
+ * (docs/optimizers.md). Group -40: the communicator failed; a rank that returns such an error has not committed the
+ * step. */
 LNT_API lnt_status_t lnt_optim_end(lnt_optim_t *optim);
 /* All three at once; grads has one pointer per tensor, NULL entries are zeros. */
 LNT_API lnt_status_t lnt_optim_step(lnt_optim_t *optim, const void *const *grads);
