@@ -224,7 +224,7 @@ lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, 
         goto err_detach;
     }
     optim->plan = plan;
-    optim->row = row;
+    LNT_TRY_GOTO(status, lnt_optim_choose_row(row, params->options, &optim->row), err_free);
     LNT_TRY_GOTO(status, fill(optim, params), err_free);
     *optim_p = optim;
     return LNT_OK;
@@ -245,7 +245,7 @@ lnt_status_t lnt_optim_create(lnt_plan_t *plan, const lnt_optim_params_t *params
     LNT_CHECK_ARG(params->algorithm != NULL);
     row = find_row(params->algorithm);
     if (row == NULL) return LNT_ERR_INVALID_ARG;
-    return lnt_optim_create_row(plan, lnt_optim_choose_row(row, params->options), params, optim_p);
+    return lnt_optim_create_row(plan, row, params, optim_p);
 }
 
 lnt_status_t lnt_optim_destroy(lnt_optim_t *optim)

@@ -140,8 +140,8 @@ struct lnt_optim_row {
 };
 
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* variants too; NULL if unknown */
-/* The row that the text of options asks for: `row` itself or a variant of it. */
-const lnt_optim_row_t *lnt_optim_choose_row(const lnt_optim_row_t *row, const char *options);
+/* The row that the text of options (may be NULL) asks for: `row` itself or a variant of it. */
+lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, const lnt_optim_row_t **row_p);
 /* Rows of its table of values, and those that all algorithms have. */
 uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
 const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);
@@ -154,7 +154,8 @@ uint64_t lnt_values_one(const lnt_optim_t *optim);
 uint64_t lnt_values_per_tensor(const lnt_optim_t *optim);
 uint64_t lnt_values_per_group(const lnt_optim_t *optim);
 
-/* lnt_optim_create with the row at hand; params->algorithm is not looked at. */
+/* lnt_optim_create with the row at hand, or the variant of it that the options choose; params->algorithm is not looked
+ * at. */
 lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, const lnt_optim_params_t *params,
                                   lnt_optim_t **optim_p);
 

@@ -1,6 +1,5 @@
 /* The algorithms: one row each. Names, options, creation and the docs test read this list. */
 #include <string.h>
-#include <strings.h>
 
 #include "compat.h"
 #include "optim_impl.h"
@@ -28,24 +27,42 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name)
     return NULL;
 }
 
-/* "key=value" at the start of a list of options. */
-static bool is_option(const char *text, const lnt_optim_variant_t *variant)
+static const lnt_cfg_row_t *option_of(const lnt_optim_row_t *row, const char *name)
 {
-    size_t key = strlen(variant->option), word = strlen(variant->word);
+    const lnt_cfg_row_t *option = row->options;
 
-    text += strspn(text, " ");
-    return strncasecmp(text, variant->option, key) == 0 && text[key] == '=' &&
-           strncasecmp(text + key + 1, variant->word, word) == 0 && strchr(", ", text[key + 1 + word]) != NULL;
+    while (strcmp(option->name, name) != 0)
+        option++;
+    return option;
 }
 
-const lnt_optim_row_t *lnt_optim_choose_row(const lnt_optim_row_t *row, const char *options)
+/* The value of the option that chooses, by the parser that reads all options: blanks, case and repetition are its
+ * business. */
+static lnt_status_t is_chosen(const lnt_optim_row_t *row, const lnt_optim_variant_t *variant, const char *text,
+                              bool *chosen_p)
 {
-    for (const char *text = options; text != NULL; text = strchr(text, ',') != NULL ? strchr(text, ',') + 1 : NULL) {
-        for (const lnt_optim_variant_t *v = row->variants; v != NULL && v->row != NULL; v++) {
-            if (is_option(text, v)) return v->row;
-        }
+    const lnt_cfg_row_t *option = option_of(row, variant->option);
+    const lnt_cfg_row_t table[2] = {*option, {.name = NULL}};
+    lnt_optim_options_t options = {0};
+    int value;
+
+    LNT_TRY(lnt_config_defaults(table, &options));
+    LNT_TRY(lnt_config_pick(table, row->name, text, &options));
+    memcpy(&value, (const uint8_t *)&options + option->offset, sizeof(value));
+    *chosen_p = strcmp(option->words[value], variant->word) == 0;
+    return LNT_OK;
+}
+
+lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, const lnt_optim_row_t **row_p)
+{
+    bool chosen = false;
+
+    *row_p = row;
+    for (const lnt_optim_variant_t *v = row->variants; v != NULL && v->row != NULL && !chosen; v++) {
+        LNT_TRY(is_chosen(row, v, text, &chosen));
+        if (chosen) *row_p = v->row;
     }
-    return row;
+    return LNT_OK;
 }
 
 static uint64_t scaler_numbers(const lnt_optim_t *optim)

@@ -86,8 +86,9 @@ static lnt_status_t report_unknown_key(const lnt_cfg_row_t *rows, const char *ow
                      owner, key);
 }
 
+/* others: there may be keys that the table does not know. */
 static lnt_status_t set_pair(const lnt_cfg_row_t *rows, const char *owner, const char *key, const char *value,
-                             void *config)
+                             bool others, void *config)
 {
     char what[NAME_MAX_BYTES * 2];
 
@@ -97,7 +98,7 @@ static lnt_status_t set_pair(const lnt_cfg_row_t *rows, const char *owner, const
             return lnt_config_set(row, what, value, config);
         }
     }
-    return report_unknown_key(rows, owner, key);
+    return others ? LNT_OK : report_unknown_key(rows, owner, key);
 }
 
 /* Copies the part of `text` up to `length` without the blanks around it; false when it does not fit. */
@@ -119,7 +120,7 @@ static bool copy_trimmed(const char *text, size_t length, char *out, size_t room
 }
 
 static lnt_status_t parse_pair(const lnt_cfg_row_t *rows, const char *owner, const char *pair, size_t length,
-                               void *config)
+                               bool others, void *config)
 {
     char key[NAME_MAX_BYTES], value[VALUE_MAX_BYTES];
     const char *equals = memchr(pair, '=', length);
@@ -133,18 +134,29 @@ static lnt_status_t parse_pair(const lnt_cfg_row_t *rows, const char *owner, con
         return lnt_error(LNT_ERR_CONFIG, "write key=value,key=value", "%s options: \"%.*s\" is too long", owner,
                          (int)length, pair);
     }
-    return set_pair(rows, owner, key, value, config);
+    return set_pair(rows, owner, key, value, others, config);
 }
 
-lnt_status_t lnt_config_from_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config)
+static lnt_status_t parse_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, bool others,
+                               void *config)
 {
     while ((text != NULL) && (*text != '\0')) {
         size_t length = strcspn(text, ",");
 
-        LNT_TRY(parse_pair(rows, owner, text, length, config));
+        LNT_TRY(parse_pair(rows, owner, text, length, others, config));
         text += length + ((text[length] == ',') ? 1 : 0);
     }
     return LNT_OK;
+}
+
+lnt_status_t lnt_config_from_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config)
+{
+    return parse_text(rows, owner, text, false, config);
+}
+
+lnt_status_t lnt_config_pick(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config)
+{
+    return parse_text(rows, owner, text, true, config);
 }
 
 /* ---- the environment ---- */

@@ -45,6 +45,8 @@ lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const ch
  * hold their defaults already (lnt_config_defaults). Unknown key: LNT_ERR_INVALID_ARG naming the nearest. */
 lnt_status_t lnt_config_defaults(const lnt_cfg_row_t *rows, void *config);
 lnt_status_t lnt_config_from_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config);
+/* The same for the keys of this table, others left to other tables. */
+lnt_status_t lnt_config_pick(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config);
 
 /* Calls warn(arg, name, nearest) for every LINNET_* variable of the environment that no table knows; both names carry
  * the prefix, nearest is NULL when none is near. */

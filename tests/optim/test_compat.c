@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "../../optim/optim_impl.h"
 #include "ranks.h"
 
 enum { RANKS = 2 };
@@ -89,6 +90,52 @@ START_TEST(the_howto_can_be_followed)
     static const world_t quiet = {.n_ranks = 1, .quiet = true};
 
     ranks_run(&quiet, check_howto, NULL);
+}
+END_TEST
+
+/* ---- the choice of the row ---- */
+
+/* The option `unit` tells the rows apart: the default one has none. */
+static void check_choice(rank_t *rank)
+{
+    static const struct {
+        const char *options;
+        bool compat;
+    } cases[] = {{"compat=deepspeed", true},
+                 {" compat = deepspeed ", true},
+                 {"\tcompat\t=\tdeepspeed\t", true},
+                 {"freeze_step=9 , COMPAT= DeepSpeed", true},
+                 {"compat=off,compat=deepspeed", true},
+                 {"compat=deepspeed,compat=off", false},
+                 {"compat = deepspeed , compat = off", false},
+                 {"compat=off", false},
+                 {"", false}};
+    char options[128];
+    model_t model = {.n_tensors = 1, .lengths = {100}, .algorithm = "onebit_adam"};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ranks_ok(rank_plan(rank, &model));
+        model.options = cases[i].options;
+        ranks_ok(rank_optim(rank));
+        ck_assert_str_eq(rank->optim->row->name, cases[i].compat ? "onebit_adam/deepspeed" : "onebit_adam");
+        rank_close(rank);
+        (void)snprintf(options, sizeof(options), "%s%sunit=group", cases[i].options, i + 1 != 9 ? "," : "");
+        model.options = options;
+        ranks_ok(rank_plan(rank, &model));
+        ck_assert_int_eq(rank_optim(rank), cases[i].compat ? LNT_OK : LNT_ERR_INVALID_ARG);
+        rank_close(rank);
+    }
+    model.options = "compat=nothing";
+    ranks_ok(rank_plan(rank, &model));
+    ck_assert_int_eq(rank_optim(rank), LNT_ERR_CONFIG);
+    rank_close(rank);
+}
+
+START_TEST(the_options_as_they_are_parsed_choose_the_row)
+{
+    static const world_t quiet = {.n_ranks = 1, .quiet = true};
+
+    ranks_run(&quiet, check_choice, NULL);
 }
 END_TEST
 
@@ -416,6 +463,7 @@ int main(void)
     TCase *tcase = tcase_create("compat");
 
     tcase_add_test(tcase, the_howto_can_be_followed);
+    tcase_add_test(tcase, the_options_as_they_are_parsed_choose_the_row);
     tcase_add_test(tcase, the_first_step_counts_and_nothing_else);
     tcase_add_test(tcase, elements_without_variance_move_by_the_scale_over_eps);
     tcase_add_test(tcase, pads_take_part_in_the_scale);
