@@ -28,11 +28,9 @@ uint8_t *lnt_freeze_masked(const lnt_optim_t *optim)
 }
 
 /* One block: denominators, and who is dead: v = 0, or sqrt(v_hat) <= eps where the block's signs would be 10 times
- * larger. The masked are dead, but not counted. */
-static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_t n, float *denominator, uint8_t *dead,
-                             const uint8_t *masked)
+ * larger. */
+static void freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_t n, float *denominator, uint8_t *dead)
 {
-    uint64_t n_dead = 0;
     float rms;
 
     for (uint64_t i = 0; i < n; i++)
@@ -40,27 +38,42 @@ static uint64_t freeze_block(const lnt_adam_consts_t *k, const float *v, uint64_
     rms = (float)sqrt(lnt_arrays()->square_sum(denominator, n) / (double)n);
     for (uint64_t i = 0; i < n; i++) {
         float s = denominator[i];
-        dead[i] = masked[i] != 0 || v[i] == 0 || (s <= k->eps && rms > 10 * (s + k->eps));
-        n_dead += dead[i] != 0 && masked[i] == 0;
+        dead[i] = v[i] == 0 || (s <= k->eps && rms > 10 * (s + k->eps));
         denominator[i] = s + k->eps;
     }
-    return n_dead;
 }
 
-uint64_t lnt_freeze_tensor(lnt_optim_t *optim, uint32_t number, const lnt_adam_consts_t *k)
+void lnt_freeze_tensor(lnt_optim_t *optim, uint32_t number, const lnt_adam_consts_t *k)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
     const uint32_t block = optim->options.block;
     const float *v = lnt_optim_f32(optim, LNT_ADAM_V);
     float *denominator = lnt_optim_f32(optim, optim->row->freezing->denominator);
-    uint64_t n_dead = 0;
 
     for (uint64_t i = 0; i < tensor->count; i += block) {
         uint64_t at = tensor->base + i, n = tensor->count - i < block ? tensor->count - i : block;
-        n_dead +=
-            freeze_block(k, v + at, n, denominator + at, lnt_freeze_dead(optim) + at, lnt_freeze_masked(optim) + at);
+        freeze_block(k, v + at, n, denominator + at, lnt_freeze_dead(optim) + at);
     }
-    return n_dead;
+}
+
+uint64_t lnt_freeze_count_dead(const lnt_optim_t *optim, uint32_t number)
+{
+    const uint64_t base = optim->tensors[number].base;
+    const uint8_t *dead = lnt_freeze_dead(optim) + base, *masked = lnt_freeze_masked(optim) + base;
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; i < optim->tensors[number].count; i++)
+        n += dead[i] != 0 && masked[i] == 0;
+    return n;
+}
+
+void lnt_freeze_add_masked(lnt_optim_t *optim, uint32_t number)
+{
+    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
+
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        if (lnt_freeze_masked(optim)[i] != 0) lnt_freeze_dead(optim)[i] = 1;
+    }
 }
 
 uint64_t lnt_freeze_find_dead(lnt_optim_t *optim)
@@ -70,7 +83,9 @@ uint64_t lnt_freeze_find_dead(lnt_optim_t *optim)
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
         if (!lnt_freeze_in_lane(optim, t)) {
-            n_dead += lnt_freeze_tensor(optim, t, &optim->groups[tensor->group].k);
+            lnt_freeze_tensor(optim, t, &optim->groups[tensor->group].k);
+            n_dead += lnt_freeze_count_dead(optim, t);
+            lnt_freeze_add_masked(optim, t);
         } else if (tensor->count != 0) {
             memcpy(lnt_freeze_dead(optim) + tensor->base, lnt_freeze_masked(optim) + tensor->base, tensor->count);
         }
@@ -188,9 +203,12 @@ lnt_status_t lnt_freeze(lnt_optim_t *optim)
 static bool is_due(lnt_optim_t *optim)
 {
     lnt_phase_stats_t stats = {optim->step, optim->frozen, optim->options.compression};
-    bool settled = optim->options.freeze_criterion == LNT_FREEZE_ON_VARIANCE && lnt_freeze_settled(optim);
+    const lnt_optim_options_t *o = &optim->options;
+    uint64_t latest = o->freeze_step;
 
-    return settled || lnt_freeze_due(&stats, optim->options.freeze_step);
+    if (o->freeze_criterion != LNT_FREEZE_ON_VARIANCE) return lnt_freeze_due(&stats, latest);
+    if (latest < o->lr_warmup_steps) latest = o->lr_warmup_steps;
+    return lnt_freeze_settled(optim) || lnt_freeze_due(&stats, latest);
 }
 
 lnt_status_t lnt_freeze_committed(lnt_optim_t *optim)

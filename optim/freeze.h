@@ -103,8 +103,10 @@ const uint8_t *lnt_freeze_dead_span(const lnt_optim_t *optim, const lnt_optim_te
 
 /* LNT_FREEZE_REFUSED if v is not finite; the last error of the thread names the element. */
 lnt_status_t lnt_freeze_check_variance(const lnt_optim_t *optim);
-/* Denominators and the mask of one tensor from v, with k->i2 and k->eps; returns the number of dead coordinates. */
-uint64_t lnt_freeze_tensor(lnt_optim_t *optim, uint32_t tensor, const lnt_adam_consts_t *k);
+/* Denominators and the dead coordinates of one tensor from v, with k->i2 and k->eps, whatever the user has masked. */
+void lnt_freeze_tensor(lnt_optim_t *optim, uint32_t tensor, const lnt_adam_consts_t *k);
+uint64_t lnt_freeze_count_dead(const lnt_optim_t *optim, uint32_t tensor); /* without those that are masked */
+void lnt_freeze_add_masked(lnt_optim_t *optim, uint32_t tensor);           /* the masked are dead from now on */
 /* LNT_FREEZE_REFUSED if too many elements are dead. */
 lnt_status_t lnt_freeze_check_share(lnt_optim_t *optim, uint64_t n_dead);
 /* Denominators and the mask from v, of all tensors outside the lane; returns the number of dead coordinates. */

@@ -68,11 +68,13 @@ bool lnt_freeze_settled(lnt_optim_t *optim)
 
 void lnt_freeze_warn(const lnt_optim_t *optim)
 {
+    static const char *const follows[] = {
+        [LNT_FREEZE_ON_STEP] = "v is frozen too small", [LNT_FREEZE_ON_VARIANCE] = "the freeze waits for it"};
     const lnt_optim_options_t *options = &optim->options;
 
-    if (options->freeze_criterion != LNT_FREEZE_ON_STEP || options->freeze_step >= options->lr_warmup_steps) return;
+    if (options->freeze_step >= options->lr_warmup_steps) return;
     lnt_log(lnt_freeze_logger(), LNT_LOG_WARN, LNT_SUB_OPT,
-            "freeze_step=%llu lies before the end of the learning-rate warm-up, lr_warmup_steps=%llu: v is frozen too "
-            "small",
-            (unsigned long long)options->freeze_step, (unsigned long long)options->lr_warmup_steps);
+            "freeze_step=%llu lies before the end of the learning-rate warm-up, lr_warmup_steps=%llu: %s",
+            (unsigned long long)options->freeze_step, (unsigned long long)options->lr_warmup_steps,
+            follows[options->freeze_criterion]);
 }

@@ -90,5 +90,6 @@ lnt_status_t lnt_zero_one_window_committed(lnt_optim_t *optim);
 /* m and the copies of the last sync, u = 0, sums and products as at the start of a window. */
 void lnt_zero_one_window_restart(lnt_optim_t *optim);
 void lnt_zero_one_publish_copies(lnt_optim_t *optim);
+void lnt_zero_one_publish_copy(lnt_optim_t *optim, uint32_t tensor); /* of one tensor */
 
 #endif

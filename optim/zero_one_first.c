@@ -1,8 +1,9 @@
 /* The first phase of 0/1 Adam: variance steps are plain Adam; in sign steps v stands and m follows a gradient of signs.
  *
- * Every variance step finds the dead coordinates anew; until the next one they stand still. A tensor with more of them
- * than max_dead_share is held back: it goes on with plain Adam, its gradient carried by the warm-up codec in sign steps
- * too. So the variance of a tensor has an update count of its own. The freeze ends the phase: as in 1-bit Adam.
+ * Every variance step finds the dead coordinates anew, whatever the user has masked; until the next one they stand
+ * still. A tensor with more of them than max_dead_share is held back: it goes on with plain Adam, its gradient carried
+ * by the warm-up codec in sign steps too. So the variance of a tensor has an update count of its own. The freeze ends
+ * the phase: as in 1-bit Adam.
  */
 #include <math.h>
 #include <string.h>
@@ -61,15 +62,15 @@ void lnt_zero_one_consume_signs(lnt_optim_t *optim, const lnt_span_t *span, cons
 
 /* ---- dead coordinates ---- */
 
-/* Masked ones are not counted. */
+/* Masked ones too: masks do nothing in the first phase. */
 static uint64_t count_dead(const lnt_optim_t *optim, uint32_t number)
 {
     const uint64_t base = optim->tensors[number].base;
-    const uint8_t *dead = lnt_freeze_dead(optim) + base, *masked = lnt_freeze_masked(optim) + base;
+    const uint8_t *dead = lnt_freeze_dead(optim) + base;
     uint64_t n = 0;
 
     for (uint64_t i = 0; i < optim->tensors[number].count; i++)
-        n += dead[i] != 0 && masked[i] == 0;
+        n += dead[i] != 0;
     return n;
 }
 
@@ -90,31 +91,29 @@ static lnt_status_t tell_signs(lnt_optim_t *optim, uint32_t number)
     return lnt_plan_set_live(optim->plan, LNT_ZERO_ONE_SIGNS, number, (const uint8_t *)zeros);
 }
 
-/* From the mask: what a tensor with so many dead coordinates is from now on. */
-static lnt_status_t sort_tensor(lnt_optim_t *optim, uint32_t number, uint64_t n_dead)
+/* What a tensor with these dead coordinates is from now on. */
+static lnt_status_t sort_tensor(lnt_optim_t *optim, uint32_t number)
 {
     lnt_optim_tensor_t *tensor = &optim->tensors[number];
     lnt_zero_one_t *zero_one = optim->zero_one;
     const bool had_dead = tensor->any_dead;
+    const uint64_t n_dead = count_dead(optim, number);
     const bool held = !optim->frozen && has_signs(optim, number) &&
                       (double)n_dead > optim->options.max_dead_share * (double)tensor->count;
 
-    tensor->any_dead = tensor->count != 0 && memchr(lnt_freeze_dead(optim) + tensor->base, 1, tensor->count) != NULL;
+    tensor->any_dead = n_dead != 0;
     zero_one->held_due |= zero_one->held[number] != held;
     zero_one->held[number] = held;
     return had_dead || tensor->any_dead ? tell_signs(optim, number) : LNT_OK;
 }
 
-static lnt_status_t find_dead(lnt_optim_t *optim, uint64_t *n_dead_p)
+static lnt_status_t find_dead(lnt_optim_t *optim)
 {
-    *n_dead_p = 0;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_adam_consts_t k = lnt_zero_one_consts(optim, t, 0);
-        uint64_t n_dead;
         if (lnt_zero_one_in_lane(optim, t)) continue;
-        n_dead = lnt_freeze_tensor(optim, t, &k);
-        LNT_TRY(sort_tensor(optim, t, n_dead));
-        *n_dead_p += n_dead;
+        lnt_freeze_tensor(optim, t, &k);
+        LNT_TRY(sort_tensor(optim, t));
     }
     return LNT_OK;
 }
@@ -146,27 +145,32 @@ lnt_status_t lnt_zero_one_remask(lnt_optim_t *optim, uint32_t number)
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
 
     if (lnt_zero_one_in_lane(optim, number)) take_mask(optim, number);
+    lnt_freeze_add_masked(optim, number);
     for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
         if (lnt_freeze_masked(optim)[i] == 0) continue;
-        lnt_freeze_dead(optim)[i] = 1;
         *lnt_zero_one_array(optim, LNT_ZERO_ONE_M, i) = *lnt_zero_one_array(optim, LNT_ZERO_ONE_U, i) = 0;
     }
-    return lnt_freeze_retire_dead(optim, number);
+    LNT_TRY(lnt_freeze_retire_dead(optim, number));
+    lnt_zero_one_publish_copy(optim, number); /* inside a window the masked go back to their anchor */
+    return LNT_OK;
 }
 
 static lnt_status_t freeze(lnt_optim_t *optim)
 {
     lnt_zero_one_t *zero_one = optim->zero_one;
-    uint64_t n_dead;
+    uint64_t n_dead = 0;
 
     if (lnt_freeze_check_variance(optim) != LNT_OK) return LNT_FREEZE_REFUSED;
-    LNT_TRY(find_dead(optim, &n_dead));
+    LNT_TRY(find_dead(optim));
+    for (uint32_t t = 0; t < optim->n_tensors; t++)
+        n_dead += lnt_zero_one_in_lane(optim, t) ? 0 : lnt_freeze_count_dead(optim, t);
     if (lnt_freeze_check_share(optim, n_dead) != LNT_OK) return LNT_FREEZE_REFUSED;
     optim->frozen = true;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         zero_one->held_due |= zero_one->held[t] != 0;
         zero_one->held[t] = 0;
         if (lnt_zero_one_in_lane(optim, t)) take_mask(optim, t);
+        lnt_freeze_add_masked(optim, t);
         LNT_TRY(lnt_freeze_retire_dead(optim, t));
     }
     LNT_TRY(drop_errors(optim));
@@ -183,14 +187,12 @@ static bool updates_variance(const lnt_optim_t *optim, uint32_t tensor)
 
 lnt_status_t lnt_zero_one_first_committed(lnt_optim_t *optim)
 {
-    uint64_t n_dead;
-
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (updates_variance(optim, t))
             lnt_zero_one_value(optim, LNT_ZERO_ONE_VAR_POWER)[t] *= optim->groups[optim->tensors[t].group].values.beta2;
     }
     if (optim->step >= optim->options.freeze_step) return freeze(optim);
-    return optim->zero_one->kind == LNT_ZERO_ONE_VARIANCE ? find_dead(optim, &n_dead) : LNT_OK;
+    return optim->zero_one->kind == LNT_ZERO_ONE_VARIANCE ? find_dead(optim) : LNT_OK;
 }
 
 lnt_status_t lnt_zero_one_first_restored(lnt_optim_t *optim)
@@ -203,7 +205,7 @@ lnt_status_t lnt_zero_one_first_restored(lnt_optim_t *optim)
         if (optim->frozen && lnt_zero_one_in_lane(optim, t)) LNT_TRY(lnt_freeze_note_dead(optim, t));
         if (lnt_zero_one_in_lane(optim, t)) continue;
         optim->tensors[t].any_dead = true; /* whatever the programs were told before */
-        LNT_TRY(sort_tensor(optim, t, count_dead(optim, t)));
+        LNT_TRY(sort_tensor(optim, t));
     }
     return LNT_OK;
 }

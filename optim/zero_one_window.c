@@ -19,16 +19,23 @@ static bool local_gradient(const lnt_optim_t *optim, uint32_t tensor, uint64_t o
     return lnt_arrays()->scale(out, count, lnt_plan_local_factor(optim->plan));
 }
 
-/* Calls visit for the spans of all tensors with local steps, until it returns false. */
+/* Calls visit for the spans of a tensor, or of all of them, that have local steps, until it returns false. */
 typedef bool (*visit_fn_t)(lnt_optim_t *optim, uint32_t tensor, uint64_t offset, uint64_t count);
+
+static bool visit_tensor(lnt_optim_t *optim, uint32_t number, visit_fn_t visit)
+{
+    const uint64_t count = lnt_zero_one_in_lane(optim, number) ? 0 : optim->tensors[number].count;
+
+    for (uint64_t at = 0; at < count; at += LNT_SPAN_MAX) {
+        if (!visit(optim, number, at, count - at < LNT_SPAN_MAX ? count - at : LNT_SPAN_MAX)) return false;
+    }
+    return true;
+}
 
 static bool visit_spans(lnt_optim_t *optim, visit_fn_t visit)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        const uint64_t count = lnt_zero_one_in_lane(optim, t) ? 0 : optim->tensors[t].count;
-        for (uint64_t at = 0; at < count; at += LNT_SPAN_MAX) {
-            if (!visit(optim, t, at, count - at < LNT_SPAN_MAX ? count - at : LNT_SPAN_MAX)) return false;
-        }
+        if (!visit_tensor(optim, t, visit)) return false;
     }
     return true;
 }
@@ -181,6 +188,11 @@ static bool publish_span(lnt_optim_t *optim, uint32_t number, uint64_t offset, u
 void lnt_zero_one_publish_copies(lnt_optim_t *optim)
 {
     (void)visit_spans(optim, publish_span);
+}
+
+void lnt_zero_one_publish_copy(lnt_optim_t *optim, uint32_t tensor)
+{
+    (void)visit_tensor(optim, tensor, publish_span);
 }
 
 static bool restart_span(lnt_optim_t *optim, uint32_t number, uint64_t offset, uint64_t count)

@@ -99,7 +99,7 @@ static uint32_t expected_freeze(const drill_t *drill, const rank_t *rank, double
             if (fabs(change - drill->threshold) < *margin_p) *margin_p = fabs(change - drill->threshold);
             running = change <= drill->threshold ? running + 1 : 0;
         }
-        if ((running >= 2 && t >= drill->lr_warmup) || t >= drill->limit) return t;
+        if (t >= drill->lr_warmup && (running >= 2 || t >= drill->limit)) return t;
     }
     return 0;
 }
@@ -160,6 +160,8 @@ START_TEST(the_variance_settles)
     drill.lr_warmup = 0;
     drill.limit = WINDOW;
     ck_assert_uint_eq(run_criterion(&drill, &worlds[_i]), WINDOW); /* freeze_step is the latest */
+    drill.lr_warmup = WINDOW + 1;
+    ck_assert_uint_eq(run_criterion(&drill, &worlds[_i]), WINDOW + 1); /* but waits for the learning rate */
 }
 END_TEST
 
@@ -174,7 +176,11 @@ static void keep_line(void *arg, lnt_log_level_t level, const char *line)
 
 START_TEST(a_freeze_before_the_end_of_the_learning_rate_warm_up_is_warned_about)
 {
-    for (int early = 0; early <= 1; early++) {
+    static const char *const options[] = {"freeze_step=10,lr_warmup_steps=10", "freeze_step=9,lr_warmup_steps=10",
+                                          "freeze_criterion=variance,freeze_step=10,lr_warmup_steps=10",
+                                          "freeze_criterion=variance,freeze_step=9,lr_warmup_steps=10"};
+
+    for (int k = 0; k < 4; k++) {
         lnt_bootstrap_t bootstrap;
         lnt_context_params_t context = {.struct_size = sizeof(context), .log = keep_line};
         lnt_comm_params_t comm = {.struct_size = sizeof(comm), .bootstrap = &bootstrap};
@@ -182,14 +188,14 @@ START_TEST(a_freeze_before_the_end_of_the_learning_rate_warm_up_is_warned_about)
         model_t used = model;
         rank_t rank = {.rank = 0};
 
-        used.options = early ? "freeze_step=9,lr_warmup_steps=10" : "freeze_step=10,lr_warmup_steps=10";
+        used.options = options[k];
         warnings[0] = '\0';
         ranks_ok(lnt_bootstrap_threads(1, 1000, &bootstrap));
         ranks_ok(lnt_context_create(&context, &rank.context));
         ranks_ok(lnt_comm_create(rank.context, &comm, &rank.comm));
         ranks_ok(rank_plan(&rank, &used));
         ranks_ok(rank_optim(&rank));
-        ck_assert_int_eq(strstr(warnings, "lr_warmup_steps") != NULL, early);
+        ck_assert_int_eq(strstr(warnings, "lr_warmup_steps") != NULL, k % 2);
         rank_close(&rank);
         ranks_ok(lnt_comm_destroy(rank.comm));
         ranks_ok(lnt_context_destroy(rank.context));

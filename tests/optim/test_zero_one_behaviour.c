@@ -330,6 +330,38 @@ START_TEST(masked_coordinates_stand_still)
 }
 END_TEST
 
+/* Masks do nothing before the end of the first phase, in steps of signs either, and hold no tensor back. */
+static void early_mask_body(rank_t *rank)
+{
+    static float x[MAX_RANKS][2][320];
+    const model_t model = {
+        .n_tensors = 2, .lengths = {300, 20}, .algorithm = "zero_one_adam", .options = WINDOWS, .start_seed = 4};
+    uint8_t mask[300];
+    float grad[320];
+
+    for (uint64_t i = 0; i < 300; i++)
+        mask[i] = i % 3 != 0;
+    for (int masked = 0; masked < 2; masked++) {
+        rank_open(rank, &model);
+        for (uint64_t step = 0; step < 20; step++) {
+            for (uint64_t i = 0; i < 320; i++)
+                grad[i] = i % 50 == 1 ? 0 : (float)normal_at(step * 8 + rank->rank, i);
+            if (masked != 0 && (step == 0 || step == 7)) ranks_ok(lnt_optim_set_mask(rank->optim, 0, mask));
+            ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+        }
+        ck_assert_int_eq(rank_info(rank).phase, LNT_PHASE_LOCAL);
+        memcpy(x[rank->rank][masked], rank->x, sizeof(x[0][0]));
+        rank_close(rank);
+    }
+    ck_assert_mem_eq(x[rank->rank][0], x[rank->rank][1], sizeof(x[0][0]));
+}
+
+START_TEST(masks_do_nothing_in_the_first_phase)
+{
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, early_mask_body, NULL);
+}
+END_TEST
+
 /* Micro-batches of every step, local ones included: the sum given at once, or one part of it accumulated before. */
 static void accumulate_body(rank_t *rank)
 {
@@ -382,6 +414,7 @@ int main(void)
     tcase_add_test(tcase, a_rate_of_zero_moves_and_sends_nothing);
     tcase_add_test(tcase, the_first_phase_goes_on_while_too_much_is_dead);
     tcase_add_test(tcase, masked_coordinates_stand_still);
+    tcase_add_test(tcase, masks_do_nothing_in_the_first_phase);
     tcase_add_test(tcase, micro_batches_add_up_in_local_steps);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
