@@ -124,10 +124,18 @@ static double whole_ahead(const walk_t *walk, float g)
     return walk->b2 * walk->whole[walk->row] + walk->o2 * ((double)g * (double)g + walk->eps1);
 }
 
+/* Statistics of nothing but a tiny eps make factors that are no f32, times a gradient of 0. */
+static float times(float value, double factor)
+{
+    const float limit = 1e30f, product = value * (float)(factor < 1e30 ? factor : 1e30);
+
+    return product > limit ? limit : product < -limit ? -limit : product;
+}
+
 /* The direction of the element under the walk. */
 static float direction(const walk_t *walk, float g)
 {
-    float u = walk->tensor->rows != 0 ? g * (float)(walk->rows[walk->row] * walk->cols[walk->col])
+    float u = walk->tensor->rows != 0 ? times(g, walk->rows[walk->row] * walk->cols[walk->col])
                                       : (float)((double)g / sqrt(whole_ahead(walk, g)));
 
     return u / walk->divisor;
@@ -242,7 +250,7 @@ static void consume(void *arg, const lnt_span_t *span, const float *value, const
         float g = value[i] * walk.clip, step;
         step = m[i] = lnt_adam_momentum(walk.k, m[i], direction(&walk, g));
         if (tensor->rows != 0) {
-            step = step * (float)(walk.res_rows[walk.row] * walk.res_cols[walk.col]);
+            step = times(step, walk.res_rows[walk.row] * walk.res_cols[walk.col]);
         } else {
             optim->values[WHOLE][tensor->whole_at + walk.row] = whole_ahead(&walk, g);
         }

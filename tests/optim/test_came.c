@@ -153,6 +153,47 @@ START_TEST(came_follows_the_formulas)
 }
 END_TEST
 
+/* A row and a column without gradients, and the smallest eps: their factors are no f32, and nothing moves there. */
+static void silent_body(rank_t *rank)
+{
+    const exact_trial_t *trial = rank->arg;
+    float *grad = calloc(trial->n, sizeof(*grad)), *start = calloc(trial->n, sizeof(*start));
+
+    rank_open(rank, &trial->model);
+    memcpy(start, rank->x, trial->n * sizeof(*start));
+    for (uint32_t step = 0; step < 20; step++) {
+        for (uint64_t i = 0; i < trial->n; i++) {
+            bool silent = i / 16 == 3 || i % 16 == 5 || (i / 16 == 7 && step < 10);
+            grad[i] = silent ? 0 : (float)exact_grad(trial, rank->rank, step, i);
+        }
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+        for (uint64_t i = 0; i < trial->n; i++) {
+            ck_assert(isfinite(rank->x[i]));
+            if (i / 16 == 3 || i % 16 == 5) ck_assert(rank->x[i] == start[i]);
+        }
+    }
+    free(grad);
+    free(start);
+    rank_close(rank);
+}
+
+START_TEST(factors_of_nothing_but_eps_stay_finite)
+{
+    static const char *const options[] = {"eps1=1e-300", "eps2=1e-300", "eps1=1e-300,eps2=1e-300"};
+    exact_trial_t trial = exact_draw(&exact_worlds[0], "came", options[_i]);
+
+    trial.groups[0].weight_decay = trial.groups[1].weight_decay = 0;
+    trial.model.n_tensors = 1;
+    trial.model.lengths[0] = trial.n = 12 * 16;
+    trial.model.rows[0] = 12;
+    trial.first[1] = 12 * 16;
+    for (uint64_t i = 0; i < trial.n; i++)
+        trial.tensor_of[i] = 0;
+    exact_settle(&trial);
+    ranks_run(&trial.world, silent_body, &trial);
+}
+END_TEST
+
 static void shapes_body(rank_t *rank)
 {
     static const uint64_t bad[][2] = {{3, 5}, {12, 0}, {0, 12}, {UINT64_MAX / 2, 4}};
@@ -191,6 +232,7 @@ int main(void)
     TCase *tcase = tcase_create("came");
 
     tcase_add_loop_test(tcase, came_follows_the_formulas, 0, VARIANTS * EXACT_WORLDS);
+    tcase_add_loop_test(tcase, factors_of_nothing_but_eps_stay_finite, 0, 3);
     tcase_add_test(tcase, shapes_must_fit_and_agree);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
