@@ -84,7 +84,9 @@ static void add_norms(lnt_optim_t *optim, const lnt_piece_t *piece, void *arg)
     for (uint64_t i = 0; i < piece->count; i++)
         value[i] = dead != NULL && dead[i] != 0 ? 0 : lnt_lamb_ahead(&k, value[i] * clip, m[i], v[i], x[i]);
     lnt_pieces_add_squares(optim, value, piece->count, &norms->u);
-    lnt_pieces_add_squares(optim, x, piece->count, &norms->x);
+    for (uint64_t i = 0; i < piece->count && dead != NULL; i++)
+        value[i] = dead[i] != 0 ? 0 : x[i];
+    lnt_pieces_add_squares(optim, dead != NULL ? value : x, piece->count, &norms->x);
 }
 
 lnt_status_t lnt_lamb_measure(lnt_optim_t *optim, uint32_t program, uint32_t tensor, lnt_lamb_norms_t *norms_p)

@@ -78,6 +78,12 @@ static bool any_may_come(const lnt_optim_t *optim, const block_t *block)
 
 /* ---- the update ---- */
 
+/* What a moment with this power of beta is multiplied by. */
+static float correction(const lnt_optim_t *optim, double power)
+{
+    return optim->row->bias_option && !optim->options.bias_correction ? 1 : (float)(1 / (1 - power));
+}
+
 bool lnt_late_consts(const lnt_optim_t *optim, const lnt_span_t *span, lnt_adam_consts_t *k)
 {
     const lnt_optim_group_t *group = &optim->groups[optim->tensors[span->tensor].group];
@@ -86,8 +92,8 @@ bool lnt_late_consts(const lnt_optim_t *optim, const lnt_span_t *span, lnt_adam_
     if (lnt_freeze_in_lane(optim, span->tensor)) return false;
     block = block_at(optim, span->tensor, span->offset).number;
     *k = group->k;
-    k->i1 = (float)(1 / (1 - optim->values[LNT_FREEZE_LATE_POWER1][block] * group->values.beta1));
-    k->i2 = (float)(1 / (1 - optim->values[LNT_FREEZE_LATE_POWER2][block] * group->values.beta2));
+    k->i1 = correction(optim, optim->values[LNT_FREEZE_LATE_POWER1][block] * group->values.beta1);
+    k->i2 = correction(optim, optim->values[LNT_FREEZE_LATE_POWER2][block] * group->values.beta2);
     return true;
 }
 
@@ -140,7 +146,7 @@ typedef struct rest {
 static rest_t join_some(lnt_optim_t *optim, const block_t *block)
 {
     const lnt_optim_group_t *group = &optim->groups[block->tensor->group];
-    const float i2 = (float)(1 / (1 - optim->values[LNT_FREEZE_LATE_POWER2][block->number]));
+    const float i2 = correction(optim, optim->values[LNT_FREEZE_LATE_POWER2][block->number]);
     const float *v = lnt_optim_f32(optim, LNT_ADAM_V);
     float *denominator = lnt_optim_f32(optim, optim->row->freezing->denominator);
     rest_t rest = {false, false};

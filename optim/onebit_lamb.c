@@ -358,6 +358,7 @@ const lnt_optim_row_t lnt_onebit_lamb_row = {
     .options = options,
     .phases = lnt_freeze_phases,
     .freezing = &lnt_freezing_default,
+    .bias_option = true,
     .arrays = arrays,
     .values = values,
     .check = check,

@@ -116,6 +116,7 @@ struct lnt_optim_row {
     bool masters_differ;              /* between ranks: every rank saves its own, and nobody compares them */
     const lnt_freezing_t *freezing;   /* freeze.h; NULL: has no freeze, or */
     bool freezes_itself;              /* one that is its own business */
+    bool bias_option;                 /* has bias_correction, off of which is obeyed by late comers too */
     const lnt_state_array_t *arrays;  /* at most LNT_ARRAYS_MAX, then one without a name */
     const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);

@@ -75,9 +75,14 @@ static inline bool ol_in_lane(const onebit_lamb_t *o, uint32_t t)
     return o->trial.model.lengths[t] < 64 || exact_group(&o->trial, t)->non_freeze;
 }
 
+static inline double ol_corrected(const onebit_lamb_t *o, double beta, double updates)
+{
+    return o->variant->uncorrected ? 1 : 1 - pow(beta, updates);
+}
+
 static inline double ol_correction(const onebit_lamb_t *o, double beta)
 {
-    return o->variant->uncorrected ? 1 : 1 - pow(beta, o->step + 1.0);
+    return ol_corrected(o, beta, o->step + 1.0);
 }
 
 /* Plain LAMB on a tensor. */
@@ -207,7 +212,8 @@ static inline void ol_compressed(onebit_lamb_t *o, uint32_t t)
 static inline void ol_late(onebit_lamb_t *o, uint32_t t)
 {
     const lnt_group_t *h = exact_group(&o->trial, t);
-    const double c1 = 1 - pow(h->beta1, o->late_updates + 1.0), c2 = 1 - pow(h->beta2, o->late_updates + 1.0);
+    const double c1 = ol_corrected(o, h->beta1, o->late_updates + 1.0);
+    const double c2 = ol_corrected(o, h->beta2, o->late_updates + 1.0);
     bool active = false;
 
     for (uint64_t i = o->trial.first[t]; i < o->trial.first[t + 1]; i++) {
