@@ -98,14 +98,14 @@ const lnt_phase_row_t lnt_adam_phases[] = {{LNT_PHASE_PLAIN, always, 1}};
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
     [LNT_ADAM_ARRAYS] = {.name = NULL},
 };
 
 static const lnt_state_array_t amsgrad_arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
-    [LARGEST_V] = {.name = "max_exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
+    [LARGEST_V] = {.name = "max_exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
     [AMSGRAD_ARRAYS] = {.name = NULL},
 };
 

@@ -21,7 +21,7 @@ enum { LNT_COMPAT_MASKED = LNT_ADAM_ARRAYS, LNT_COMPAT_ARRAYS };
 
 #define LNT_COMPAT_ARRAY_ROWS                                                                                          \
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},                                                   \
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},                                                \
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},                        \
     [LNT_COMPAT_MASKED] = {.name = "masked", .elem_bytes = 1} /* 1: the decoded value is dropped */
 
 extern const char *const lnt_unit_words[];

@@ -17,17 +17,19 @@ enum { VAR_INTERVAL, VAR_COUNTER, LOCAL_INTERVAL, LOCAL_COUNTER, SUM_LR, LEFT_OU
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float), .local = true},
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
     [LNT_COMPAT_MASKED] = {.name = "masked", .elem_bytes = 1},
     [U] = {.name = "accumulator", .elem_bytes = sizeof(float), .local = true},
     [N_ARRAYS] = {.name = NULL},
 };
 
 static const lnt_state_values_t values[] = {
-    [VAR_INTERVAL] = {.name = "var_interval", .count = lnt_values_one, .initial = 1, .low = 1, .high = 1e18},
-    [VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .high = 1e18},
-    [LOCAL_INTERVAL] = {.name = "local_interval", .count = lnt_values_one, .initial = 1, .low = 1, .high = 1e18},
-    [LOCAL_COUNTER] = {.name = "local_counter", .count = lnt_values_one, .high = 1e18},
+    [VAR_INTERVAL] =
+        {.name = "var_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 1e18},
+    [VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .n_counters = 1, .high = 1e18},
+    [LOCAL_INTERVAL] =
+        {.name = "local_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 1e18},
+    [LOCAL_COUNTER] = {.name = "local_counter", .count = lnt_values_one, .n_counters = 1, .high = 1e18},
     [SUM_LR] = {.name = "lr_sum", .count = lnt_values_per_group},
     [LEFT_OUT] = {.name = "skipped_local", .count = lnt_values_one, .high = 0x1p52, .local = true},
     [WINDOW_GAPS] = {.name = "window_gaps", .count = lnt_values_one, .high = 0x1p52, .local = true},

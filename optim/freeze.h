@@ -21,6 +21,7 @@ struct lnt_freezing {
     uint32_t dead;        /* mask: 1 = dead, or masked by the user */
     uint32_t masked;      /* mask of the user: 1 = masked */
     uint32_t warm, sign, lane;
+    bool short_too; /* tensors under LNT_LANE_MIN have denominators too */
 };
 
 /* The programs and arrays of 1-bit Adam's relatives that need no others. */
@@ -30,8 +31,11 @@ extern const lnt_freezing_t lnt_freezing_default;
 /* The first rows of such an algorithm's table of arrays; its own follow from LNT_FREEZE_ARRAYS on. */
 #define LNT_FREEZE_ARRAY_ROWS                                                                                          \
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},                                                   \
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},                                                \
-    [LNT_FREEZE_DENOMINATOR] = {.name = "denominator", .elem_bytes = sizeof(float), .from_freeze = true},              \
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},                        \
+    [LNT_FREEZE_DENOMINATOR] = {.name = "denominator",                                                                 \
+                                .elem_bytes = sizeof(float),                                                           \
+                                .from_freeze = true,                                                                   \
+                                .never_negative = true},                                                               \
     [LNT_FREEZE_DEAD] = {.name = "dead", .elem_bytes = 1, .from_freeze = true},                                        \
     [LNT_FREEZE_MASKED] = {.name = "masked", .elem_bytes = 1}
 
@@ -53,7 +57,8 @@ enum {
                                  .initial = -1,                                                                        \
                                  .low = -1,                                                                            \
                                  .high = 1e18,                                                                         \
-                                 .from_freeze = true},                                                                 \
+                                 .from_freeze = true,                                                                  \
+                                 .n_counters = LNT_ALL_COUNTERS},                                                      \
     [LNT_FREEZE_LATE_POWER1] =                                                                                         \
         {.name = "late_power1", .count = lnt_late_n_blocks, .initial = 1, .low = 0, .high = 1, .from_freeze = true},   \
     [LNT_FREEZE_LATE_POWER2] =                                                                                         \
@@ -62,9 +67,14 @@ enum {
                                  .count = lnt_values_one,                                                              \
                                  .low = 0,                                                                             \
                                  .high = 1e18,                                                                         \
-                                 .from_freeze = true},                                                                 \
-    [LNT_FREEZE_HISTORY] = {.name = "freeze_history", .count = lnt_freeze_window},                                     \
-    [LNT_FREEZE_PASSED] = {.name = "freeze_passed", .count = lnt_values_one, .low = 0, .high = 1e18}
+                                 .from_freeze = true,                                                                  \
+                                 .n_counters = 1},                                                                     \
+    [LNT_FREEZE_HISTORY] = {.name = "freeze_history",                                                                  \
+                            .count = lnt_freeze_window,                                                                \
+                            .low = 0,                                                                                  \
+                            .high = 1e300,                                                                             \
+                            .sized_by = "freeze_criterion, freeze_window or beta2"},                                   \
+    [LNT_FREEZE_PASSED] = {.name = "freeze_passed", .count = lnt_values_one, .low = 0, .high = 1e18, .n_counters = 1}
 
 extern const lnt_phase_row_t lnt_freeze_phases[]; /* warm-up, then sign and lane */
 

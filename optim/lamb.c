@@ -167,7 +167,7 @@ static lnt_status_t add_programs(lnt_optim_t *optim)
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
     [LNT_ADAM_ARRAYS] = {.name = NULL},
 };
 

@@ -31,6 +31,42 @@ lnt_status_t lnt_scaler_start(lnt_optim_t *optim)
                      options->min_loss_scale);
 }
 
+static lnt_status_t refuse(const char *cure, const char *what, double saved, double here)
+{
+    return lnt_error(LNT_ERR_STATE_MISMATCH, cure, "loss_scale: %s (saved: %g, here: %g)", what, saved, here);
+}
+
+/* Only a dynamic scale has overflows left. */
+static lnt_status_t check_dynamic(const lnt_optim_t *optim, double scale)
+{
+    const double least = optim->options.min_loss_scale;
+
+    if (scale < least)
+        return refuse("lower min_loss_scale to that of the run that saved the state",
+                      "the saved scale is below min_loss_scale", scale, least);
+    if (scale > largest_scale)
+        return lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible loss scale %g",
+                         scale);
+    return LNT_OK;
+}
+
+lnt_status_t lnt_scaler_check(const lnt_optim_t *optim, double scale, const double *counters)
+{
+    const bool dynamic = counters[LNT_SCALER_HYSTERESIS] >= 1;
+
+    if (dynamic && lnt_scaler_is_dynamic(optim)) return check_dynamic(optim, scale);
+    if (dynamic)
+        return refuse("pass the option loss_scale=0, as in the run that saved the state",
+                      "the saved scale is dynamic, here it is fixed", scale, optim->loss_scale);
+    if (lnt_scaler_is_dynamic(optim))
+        return refuse("pass the option loss_scale with the saved value", "the saved scale is fixed, here it is dynamic",
+                      scale, optim->loss_scale);
+    if (optim->loss_scale == 1 || optim->loss_scale == scale) return LNT_OK; /* 1: nobody has asked for another */
+    return refuse("pass the saved value as the option loss_scale; change it after the import, with "
+                  "lnt_optim_set_scaling",
+                  "another fixed scale than the saved one", scale, optim->loss_scale);
+}
+
 double lnt_optim_loss_scale(const lnt_optim_t *optim)
 {
     return optim != NULL ? optim->loss_scale : 1.0;

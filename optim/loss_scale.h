@@ -39,6 +39,9 @@ enum { LNT_SCALER_HYSTERESIS, LNT_SCALER_CLEAN, LNT_SCALER_STATE }; /* overflows
 lnt_status_t lnt_scaler_start(lnt_optim_t *optim); /* at creation, when options and values are there */
 bool lnt_scaler_is_dynamic(const lnt_optim_t *optim);
 
+/* May a saved scale with its counters go on here? LNT_ERR_STATE_MISMATCH if the options are for another one. */
+lnt_status_t lnt_scaler_check(const lnt_optim_t *optim, double scale, const double *counters);
+
 /* After the vote of a step; returns what `end` returns instead of `status`. */
 lnt_status_t lnt_scaler_after(lnt_optim_t *optim, lnt_status_t status);
 

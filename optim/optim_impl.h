@@ -72,10 +72,11 @@ typedef struct lnt_phase_row {
 /* An array of an algorithm's state, one element per parameter. Adding a row is all it takes: allocation, views, hashes,
  * saving and loading walk the table. */
 typedef struct lnt_state_array {
-    const char *name;  /* of the view, and of the section in saved state: shorter than LNT_STATE_NAME_BYTES */
-    size_t elem_bytes; /* 4: f32; 1: a mask of 0 and 1 */
-    bool from_freeze;  /* holds nothing before the freeze */
-    bool local;        /* differs between ranks: every rank saves its own, and nobody compares them */
+    const char *name;    /* of the view, and of the section in saved state: shorter than LNT_STATE_NAME_BYTES */
+    size_t elem_bytes;   /* 4: f32; 1: a mask of 0 and 1 */
+    bool from_freeze;    /* holds nothing before the freeze */
+    bool local;          /* differs between ranks: every rank saves its own, and nobody compares them */
+    bool never_negative; /* means of squares, denominators */
 } lnt_state_array_t;
 
 /* Numbers of an algorithm's state, all f64: one per tensor, one per group, a ring of fixed length, or a single one. The
@@ -87,8 +88,11 @@ typedef struct lnt_state_values {
     double low, high;        /* what a saved number must lie in; both 0: any */
     bool from_freeze, local; /* as of arrays */
     bool skips_change;       /* a skipped step may change them: no part of lnt_optim_hash */
+    uint64_t n_counters;     /* so many of the first ones are whole and below 2^53; local ones may be means */
+    const char *sized_by;    /* the options that say how many there are, if there are such */
 } lnt_state_values_t;
 
+#define LNT_ALL_COUNTERS UINT64_MAX
 enum { LNT_ARRAYS_MAX = 8, LNT_VALUES_MAX = 20, LNT_STATE_NAME_BYTES = 20 };
 enum { LNT_ADAM_M, LNT_ADAM_V, LNT_ADAM_ARRAYS }; /* the first rows of Adam and all its relatives */
 

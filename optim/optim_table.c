@@ -86,9 +86,13 @@ static uint64_t clip_numbers(const lnt_optim_t *optim)
 /* What algorithms have beside their own; those without a freeze only the first N_PLAIN. */
 enum { N_PLAIN = 1, N_COMMON = 3 };
 static const lnt_state_values_t common_values[N_COMMON] = {
-    {.name = "loss_scaler", .count = scaler_numbers, .high = 1e18, .skips_change = true},
+    {.name = "loss_scaler",
+     .count = scaler_numbers,
+     .high = 1e18,
+     .skips_change = true,
+     .n_counters = LNT_SCALER_STATE},
     {.name = "clip_ratios", .count = clip_ratios, .high = 1e300},
-    {.name = "clip_state", .count = clip_numbers, .high = 1e300},
+    {.name = "clip_state", .count = clip_numbers, .high = 1e300, .n_counters = 1},
 };
 
 static uint32_t n_own_values(const lnt_optim_row_t *row)

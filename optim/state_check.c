@@ -5,28 +5,32 @@
 #include "../src/base/hash.h"
 #include "state_format.h"
 
-static lnt_status_t corrupt(const char *what)
+static const uint64_t largest_count = UINT64_C(1) << 53; /* counters are kept as f64 too */
+
+lnt_status_t lnt_state_corrupt(const char *what)
 {
     return lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: %s", what);
 }
 
 static lnt_status_t parse_header(const uint8_t *bytes, uint64_t n, lnt_state_header_t *header)
 {
-    if (n < sizeof(*header)) return corrupt("shorter than its header");
+    if (n < sizeof(*header)) return lnt_state_corrupt("shorter than its header");
     memcpy(header, bytes, sizeof(*header));
-    if (memcmp(header->magic, LNT_STATE_MAGIC, sizeof(header->magic)) != 0) return corrupt("not a linnet state");
+    if (memcmp(header->magic, LNT_STATE_MAGIC, sizeof(header->magic)) != 0)
+        return lnt_state_corrupt("not a linnet state");
     if (header->crc != lnt_crc32c(0, header, offsetof(lnt_state_header_t, crc)))
-        return corrupt("wrong checksum of the header");
+        return lnt_state_corrupt("wrong checksum of the header");
     if (header->version != LNT_STATE_VERSION) {
         return lnt_error(LNT_ERR_VERSION, "load it with the library that wrote it",
                          "saved state: format %u, this library reads %d", header->version, LNT_STATE_VERSION);
     }
-    if (header->bytes != n) return corrupt("wrong length");
+    if (header->bytes != n) return lnt_state_corrupt("wrong length");
     if (header->n_sections > LNT_STATE_SECTIONS_MAX || header->frozen > 1 || header->world == 0 ||
         header->rank >= header->world || (header->flags & ~(uint32_t)LNT_STATE_SPARSE) != 0 ||
         header->algorithm[sizeof(header->algorithm) - 1] != '\0' || !isfinite(header->loss_scale) ||
-        header->loss_scale <= 0 || header->micro_steps == 0) {
-        return corrupt("impossible header");
+        header->loss_scale <= 0 || header->micro_steps == 0 || !(header->step < largest_count) ||
+        !(header->skipped < largest_count)) {
+        return lnt_state_corrupt("impossible header");
     }
     return LNT_OK;
 }
@@ -44,14 +48,15 @@ static lnt_status_t parse_section(const uint8_t *bytes, uint64_t n, uint64_t *po
 {
     lnt_state_section_t section;
 
-    if (n - *pos < sizeof(section)) return corrupt("a section is missing");
+    if (n - *pos < sizeof(section)) return lnt_state_corrupt("a section is missing");
     memcpy(&section, bytes + *pos, sizeof(section));
     *pos += sizeof(section);
     if (section.name[0] == '\0' || section.name[sizeof(section.name) - 1] != '\0' || section.bytes % 8 != 0 ||
         section.bytes > n - *pos) {
-        return corrupt("impossible section");
+        return lnt_state_corrupt("impossible section");
     }
-    if (section.crc != lnt_state_section_crc(&section, bytes + *pos)) return corrupt("wrong checksum of a section");
+    if (section.crc != lnt_state_section_crc(&section, bytes + *pos))
+        return lnt_state_corrupt("wrong checksum of a section");
     memcpy(part->name, section.name, sizeof(part->name));
     part->payload = bytes + *pos;
     part->bytes = section.bytes;
@@ -69,11 +74,12 @@ lnt_status_t lnt_state_parse(const void *data, uint64_t n, lnt_state_blob_t *blo
     LNT_TRY(parse_header(data, n, &blob.header));
     for (uint32_t i = 0; i < blob.header.n_sections; i++) {
         LNT_TRY(parse_section(data, n, &pos, &blob.parts[i]));
-        if (lnt_state_find(&blob, blob.parts[i].name) != &blob.parts[i]) return corrupt("two sections of one name");
+        if (lnt_state_find(&blob, blob.parts[i].name) != &blob.parts[i])
+            return lnt_state_corrupt("two sections of one name");
     }
-    if (pos != n) return corrupt("bytes behind the last section");
+    if (pos != n) return lnt_state_corrupt("bytes behind the last section");
     for (uint32_t i = 0; i < LNT_STATE_COMMON_SECTIONS; i++) {
-        if (lnt_state_find(&blob, common[i]) == NULL) return corrupt("a section is missing");
+        if (lnt_state_find(&blob, common[i]) == NULL) return lnt_state_corrupt("a section is missing");
     }
     *blob_p = blob;
     return LNT_OK;
@@ -107,11 +113,11 @@ static lnt_status_t check_tensors(const lnt_optim_t *optim, const lnt_state_blob
 
     for (uint32_t t = 0; t < optim->n_tensors && t < blob->header.n_tensors; t++) {
         lnt_state_tensor_t row;
-        if (left < sizeof(row)) return corrupt("short list of tensors");
+        if (left < sizeof(row)) return lnt_state_corrupt("short list of tensors");
         memcpy(&row, at, sizeof(row));
         at += sizeof(row);
         left -= sizeof(row);
-        if (left < lnt_state_padded(row.name_bytes)) return corrupt("short list of tensors");
+        if (left < lnt_state_padded(row.name_bytes)) return lnt_state_corrupt("short list of tensors");
         LNT_TRY(check_tensor(optim, t, &row, (const char *)at));
         at += lnt_state_padded(row.name_bytes);
         left -= lnt_state_padded(row.name_bytes);
@@ -120,7 +126,7 @@ static lnt_status_t check_tensors(const lnt_optim_t *optim, const lnt_state_blob
         return lnt_error(LNT_ERR_STATE_MISMATCH, "register the tensors of the run that saved the state",
                          "the state has %u tensors, the plan %u", blob->header.n_tensors, optim->n_tensors);
     }
-    return left == 0 ? LNT_OK : corrupt("long list of tensors");
+    return left == 0 ? LNT_OK : lnt_state_corrupt("long list of tensors");
 }
 
 lnt_status_t lnt_state_check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob)
@@ -153,56 +159,6 @@ lnt_status_t lnt_state_check_world(lnt_optim_t *optim, const lnt_state_blob_t *b
                  : lnt_error(LNT_ERR_STATE_MISMATCH, cure, "ranks sit on other nodes than when the state was saved");
 }
 
-static lnt_status_t check_size(const lnt_state_blob_t *blob, const char *name, uint64_t bytes)
-{
-    const lnt_state_part_t *part = lnt_state_find(blob, name);
-
-    return part != NULL && part->bytes == lnt_state_padded(bytes)
-               ? LNT_OK
-               : corrupt("a section is missing or too short or long");
-}
-
-static lnt_status_t check_groups(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
-{
-    LNT_TRY(check_size(blob, LNT_STATE_GROUPS, optim->n_groups * 2 * sizeof(double)));
-    for (uint32_t g = 0; g < 2 * optim->n_groups; g++) {
-        double power;
-        memcpy(&power, lnt_state_find(blob, LNT_STATE_GROUPS)->payload + g * sizeof(power), sizeof(power));
-        if (!(power >= 0 && power <= 1)) return corrupt("impossible power of beta");
-    }
-    return LNT_OK;
-}
-
-static lnt_status_t check_arrays(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
-{
-    LNT_TRY(check_size(blob, LNT_STATE_MASTERS, optim->n_elems * sizeof(float)));
-    for (const lnt_state_array_t *array = optim->row->arrays; array->name != NULL; array++) {
-        const lnt_state_part_t *part = lnt_state_find(blob, array->name);
-        bool present = !array->from_freeze || blob->header.frozen;
-        LNT_TRY(check_size(blob, array->name, present ? optim->n_elems * array->elem_bytes : 0));
-        for (uint64_t i = 0; array->elem_bytes == 1 && i < part->bytes; i++) {
-            if (part->payload[i] > 1) return corrupt("impossible mask");
-        }
-    }
-    return blob->header.n_sections == lnt_state_sections(optim->row) ? LNT_OK : corrupt("unknown sections");
-}
-
-static lnt_status_t check_values(const lnt_optim_t *optim, const lnt_state_blob_t *blob)
-{
-    for (uint32_t i = 0; i < lnt_optim_n_values(optim->row); i++) {
-        const lnt_state_values_t *values = lnt_optim_values_row(optim->row, i);
-        uint64_t n = !values->from_freeze || blob->header.frozen ? optim->n_values[i] : 0;
-        LNT_TRY(check_size(blob, values->name, n * sizeof(double)));
-        for (uint64_t k = 0; k < n; k++) {
-            double value;
-            memcpy(&value, lnt_state_find(blob, values->name)->payload + k * sizeof(value), sizeof(value));
-            if (!isfinite(value) || (values->low < values->high && (value < values->low || value > values->high)))
-                return corrupt("impossible value");
-        }
-    }
-    return LNT_OK;
-}
-
 bool lnt_state_is_common(const lnt_optim_row_t *row, const char *section)
 {
     for (const lnt_state_array_t *array = row->arrays; array->name != NULL; array++) {
@@ -233,8 +189,6 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
                          "the exchange programs differ from those of the saved state");
     }
     if (blob->header.frozen && optim->row->freezing == NULL && !optim->row->freezes_itself)
-        return corrupt("frozen state of an algorithm without a freeze");
-    LNT_TRY(check_groups(optim, blob));
-    LNT_TRY(check_values(optim, blob));
-    return check_arrays(optim, blob);
+        return lnt_state_corrupt("frozen state of an algorithm without a freeze");
+    return lnt_state_check_content(optim, blob);
 }

@@ -87,6 +87,11 @@ const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char 
 /* LNT_ERR_CORRUPT unless the bytes are a sound blob of this version; nothing is compared with the optimizer. */
 lnt_status_t lnt_state_parse(const void *bytes, uint64_t n, lnt_state_blob_t *blob_p);
 
+lnt_status_t lnt_state_corrupt(const char *what); /* reports it */
+
+/* The second half of lnt_state_check: what is in the sections of a blob of this model, algorithm and plan. */
+lnt_status_t lnt_state_check_content(const lnt_optim_t *optim, const lnt_state_blob_t *blob);
+
 /* The blob fits this optimizer and plan; this rank of this world. LNT_ERR_STATE_MISMATCH names what differs. */
 lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob);
 lnt_status_t lnt_state_check_world(lnt_optim_t *optim, const lnt_state_blob_t *blob);

@@ -12,8 +12,8 @@
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
-    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float)},
-    [LNT_ZERO_ONE_D] = {.name = "denominator", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
+    [LNT_ZERO_ONE_D] = {.name = "denominator", .elem_bytes = sizeof(float), .never_negative = true},
     [LNT_ZERO_ONE_DEAD] = {.name = "dead", .elem_bytes = 1},
     [LNT_ZERO_ONE_MASKED] = {.name = "masked", .elem_bytes = 1},
     [LNT_ZERO_ONE_M] = {.name = "exp_avg_local", .elem_bytes = sizeof(float), .from_freeze = true, .local = true},
@@ -24,11 +24,11 @@ static const lnt_state_array_t arrays[] = {
 static const lnt_state_values_t values[] = {
     LNT_FREEZE_VALUE_ROWS,
     [LNT_ZERO_ONE_VAR_INTERVAL] =
-        {.name = "var_interval", .count = lnt_values_one, .initial = 1, .low = 1, .high = 0x1p52},
-    [LNT_ZERO_ONE_VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .high = 0x1p52},
+        {.name = "var_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 0x1p52},
+    [LNT_ZERO_ONE_VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .n_counters = 1, .high = 0x1p52},
     [LNT_ZERO_ONE_LOCAL_INTERVAL] =
-        {.name = "local_interval", .count = lnt_values_one, .initial = 1, .low = 1, .high = 0x1p52},
-    [LNT_ZERO_ONE_LOCAL_COUNTER] = {.name = "local_counter", .count = lnt_values_one, .high = 0x1p52},
+        {.name = "local_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 0x1p52},
+    [LNT_ZERO_ONE_LOCAL_COUNTER] = {.name = "local_counter", .count = lnt_values_one, .n_counters = 1, .high = 0x1p52},
     [LNT_ZERO_ONE_VAR_POWER] = {.name = "var_power", .count = lnt_values_per_tensor, .initial = 1, .high = 1},
     [LNT_ZERO_ONE_SUM_LR] = {.name = "sum_lr", .count = lnt_values_per_group, .from_freeze = true},
     [LNT_ZERO_ONE_PRODUCT] = {.name = "decay_product",
@@ -297,7 +297,8 @@ static const lnt_freezing_t freezing = {.denominator = LNT_ZERO_ONE_D,
                                         .masked = LNT_ZERO_ONE_MASKED,
                                         .warm = LNT_ZERO_ONE_WARM_PROGRAM,
                                         .sign = LNT_ZERO_ONE_SIGNS,
-                                        .lane = LNT_ZERO_ONE_LANE};
+                                        .lane = LNT_ZERO_ONE_LANE,
+                                        .short_too = true};
 
 static const lnt_optim_variant_t variants[] = {{"compat", "deepspeed", &lnt_compat_zero_one_row}, {NULL, NULL, NULL}};
 

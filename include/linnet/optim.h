@@ -143,7 +143,8 @@ LNT_API uint64_t lnt_optim_hash(const lnt_optim_t *optim);
 LNT_API lnt_status_t lnt_optim_state_size(lnt_optim_t *optim, uint64_t *bytes_p);
 LNT_API lnt_status_t lnt_optim_state_export(lnt_optim_t *optim, void *blob, uint64_t bytes); /* aligned as floats */
 /* Collective: every rank gives the blob it saved. Everything is validated on all ranks, and a vote taken, before
- * anything live is touched: LNT_ERR_CORRUPT, LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure).
+ * anything live is touched: LNT_ERR_CORRUPT (also of numbers that no run goes on from: not finite, denominators of 0),
+ * LNT_ERR_STATE_MISMATCH (naming tensor or parameter, with the cure; a loss scale other than the saved one too).
  * Resuming is bit-exact for the same world and nodes, with any bucket and segment bytes and any transport. */
 LNT_API lnt_status_t lnt_optim_state_import(lnt_optim_t *optim, const void *blob, uint64_t bytes);
 /* Collective: every rank gives the blobs of all ranks that saved, in any order (and any number of them, from any
