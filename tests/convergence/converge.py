@@ -75,7 +75,8 @@ def wanted_runs(table, names):
 def steps_of(run):
     """Roughly, for the time that is left."""
     options = dict(zip(run.options, run.options[1:]))
-    return int(options.get("--steps", 1000 if "lamb" in options.get("--optim", "") else 700))
+    longer = ("lamb", "lambc", "lans", "onebit_lamb", "frozen_lamb")
+    return int(options.get("--steps", 1000 if options.get("--optim") in longer else 700))
 
 
 def train_all(bench, runs):
