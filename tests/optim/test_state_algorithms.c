@@ -1,6 +1,7 @@
-/* Every algorithm of the library, saved after any step: it goes on bit by bit in the same world, through either way of
- * loading; and moves to another world with everything but errors and what differs between ranks as it was, its residual
- * conserved in every program, and what differs between ranks as the mean.
+/* Every algorithm of the library and every variant of one that fits other worlds, saved after any step: it goes on bit
+ * by bit in the same world, through either way of loading; and moves to another world with everything but errors and
+ * what differs between ranks as it was, its residual conserved in every program, and what differs between ranks as the
+ * mean.
  */
 #include <math.h>
 
@@ -186,8 +187,14 @@ static void move_body(rank_t *rank)
     rank_close(rank);
 }
 
-static void draw_run(run_t *run, const char *algorithm)
+/* A row of the library: its algorithm, and the option that chooses it, NULL for the algorithm's first. */
+typedef struct subject {
+    const char *algorithm, *option, *word;
+} subject_t;
+
+static void draw_run(run_t *run, const subject_t *subject)
 {
+    const char *algorithm = subject->algorithm;
     static const char *const codec_options[] = {"codec", "warmup_codec"};
 
     small_options(algorithm, run->options, sizeof(run->options));
@@ -199,6 +206,9 @@ static void draw_run(run_t *run, const char *algorithm)
         (void)snprintf(run->options + strlen(run->options), sizeof(run->options) - strlen(run->options), "%s%s=int8",
                        run->options[0] != '\0' ? "," : "", codec_options[i]);
     }
+    if (subject->option != NULL)
+        (void)snprintf(run->options + strlen(run->options), sizeof(run->options) - strlen(run->options), ",%s=%s",
+                       subject->option, subject->word);
     run->model = (model_t){.n_tensors = 3,
                            .lengths = {300 + test_random() % 300, 64 + test_random() % 100, 1 + test_random() % 60},
                            .algorithm = algorithm,
@@ -224,11 +234,11 @@ static void end_run(run_t *run)
 }
 
 /* Returns how much differed between ranks. */
-static uint32_t save_and_load(const world_t *from, const world_t *to, const char *algorithm, uint32_t save_at)
+static uint32_t save_and_load(const world_t *from, const world_t *to, const subject_t *subject, uint32_t save_at)
 {
     run_t run = {.world = from, .save_at = save_at};
 
-    draw_run(&run, algorithm);
+    draw_run(&run, subject);
     for (int p = 0; p < PROGRAMS; p++)
         run.n_workers[p] = 1;
     ranks_run(from, save_body, &run);
@@ -244,22 +254,49 @@ static uint32_t save_and_load(const world_t *from, const world_t *to, const char
     return run.n_differ;
 }
 
+enum { SUBJECTS_MAX = 64 };
+
+static void add_subject(subject_t *list, int *n, subject_t subject)
+{
+    if (*n < SUBJECTS_MAX) list[*n] = subject;
+    ++*n;
+}
+
+/* Returns how many there are, also where the list has no room for them. */
+static int list_subjects(subject_t *list)
+{
+    int n = 0;
+
+    for (size_t i = 0; lnt_optim_list()[i] != NULL; i++) {
+        const char *algorithm = lnt_optim_list()[i];
+        const lnt_optim_variant_t *v = lnt_optim_row_by_name(algorithm)->variants;
+        add_subject(list, &n, (subject_t){.algorithm = algorithm});
+        for (; v != NULL && v->row != NULL; v++) {
+            if (!v->row->one_world) add_subject(list, &n, (subject_t){algorithm, v->option, v->word});
+        }
+    }
+    return n;
+}
+
 START_TEST(every_algorithm_resumes_and_moves)
 {
     static const world_t worlds[] = {{.n_ranks = 4, .nodes = {0, 0, 1, 1}, .quiet = true},
                                      {.n_ranks = 3, .nodes = {0, 1, 2}, .quiet = true}};
-    const char *algorithm = lnt_optim_list()[_i];
+    subject_t subjects[SUBJECTS_MAX];
+    const int n = list_subjects(subjects);
+    const subject_t *subject = &subjects[_i];
     const uint32_t first = (uint32_t)(test_random() % (SMALL_FREEZE + 1)); /* before the freeze or at it */
     const uint32_t later = SMALL_FREEZE + 1 + (uint32_t)(test_random() % (STEPS - SMALL_FREEZE - 1));
 
-    (void)save_and_load(&worlds[0], &worlds[1], algorithm, first);
-    if (!has_option(algorithm, "local_step_scaler")) {
-        (void)save_and_load(&worlds[1], &worlds[0], algorithm, later);
+    ck_assert_int_le(n, SUBJECTS_MAX);
+    (void)save_and_load(&worlds[0], &worlds[1], subject, first);
+    if (!has_option(subject->algorithm, "local_step_scaler")) {
+        (void)save_and_load(&worlds[1], &worlds[0], subject, later);
         return;
     }
     /* One of two steps that follow each other is inside a window. */
-    ck_assert_uint_gt(save_and_load(&worlds[1], &worlds[0], algorithm, STEPS - 3) +
-                          save_and_load(&worlds[1], &worlds[0], algorithm, STEPS - 2),
+    ck_assert_uint_gt(save_and_load(&worlds[1], &worlds[0], subject, STEPS - 3) +
+                          save_and_load(&worlds[1], &worlds[0], subject, STEPS - 2),
                       0);
 }
 END_TEST
@@ -268,11 +305,9 @@ int main(void)
 {
     Suite *suite = suite_create("state_algorithms");
     TCase *tcase = tcase_create("state_algorithms");
-    int n = 0;
+    subject_t subjects[SUBJECTS_MAX];
 
-    while (lnt_optim_list()[n] != NULL)
-        n++;
-    tcase_add_loop_test(tcase, every_algorithm_resumes_and_moves, 0, n);
+    tcase_add_loop_test(tcase, every_algorithm_resumes_and_moves, 0, list_subjects(subjects));
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
