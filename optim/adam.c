@@ -88,13 +88,7 @@ static lnt_status_t add_programs_amsgrad(lnt_optim_t *optim)
     return lnt_adam_add_program(optim, (lnt_stage_t){.survey = lnt_clip_survey, .consume = consume_amsgrad});
 }
 
-static bool always(const lnt_phase_stats_t *stats)
-{
-    (void)stats;
-    return true;
-}
-
-const lnt_phase_row_t lnt_adam_phases[] = {{LNT_PHASE_PLAIN, always, 1}};
+const lnt_phase_row_t lnt_adam_phases[] = {{LNT_PHASE_PLAIN, lnt_phase_always, 1}};
 
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},

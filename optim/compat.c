@@ -11,17 +11,6 @@ bool lnt_compat_is_dry(const lnt_phase_stats_t *stats)
     return stats->committed == 0;
 }
 
-bool lnt_compat_is_frozen(const lnt_phase_stats_t *stats)
-{
-    return stats->frozen;
-}
-
-bool lnt_compat_always(const lnt_phase_stats_t *stats)
-{
-    (void)stats;
-    return true;
-}
-
 lnt_status_t lnt_compat_check(const lnt_optim_options_t *options)
 {
     if (options->unit != LNT_UNIT_NONE) return LNT_OK;

@@ -52,10 +52,8 @@ lnt_status_t lnt_compat_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint
 bool lnt_compat_freezes(const lnt_optim_t *optim);                  /* after a commit: it is frozen from here on */
 uint64_t lnt_compat_pads(const lnt_optim_t *optim, uint64_t count); /* of a unit of `count` elements */
 
-/* Phases are functions of these. */
+/* Of a phase. */
 bool lnt_compat_is_dry(const lnt_phase_stats_t *stats);
-bool lnt_compat_is_frozen(const lnt_phase_stats_t *stats);
-bool lnt_compat_always(const lnt_phase_stats_t *stats);
 
 /* ---- the arithmetic: each operation rounds to f32 ---- */
 

@@ -12,9 +12,9 @@ static const lnt_cfg_row_t options[] = {LNT_OPTION_COMPAT, LNT_OPTION_COMPAT_FRE
                                         LNT_SCALING_OPTIONS, LNT_OPTIONS_END};
 
 static const lnt_phase_row_t phases[] = {
-    {LNT_PHASE_COMPRESSED, lnt_compat_is_frozen, 1u << LNT_COMPAT_SIGN | 1u << LNT_COMPAT_LANE},
+    {LNT_PHASE_COMPRESSED, lnt_phase_frozen, 1u << LNT_COMPAT_SIGN | 1u << LNT_COMPAT_LANE},
     {LNT_PHASE_WARMUP, lnt_compat_is_dry, 1u << LNT_COMPAT_LANE},
-    {LNT_PHASE_WARMUP, lnt_compat_always, 1u << LNT_COMPAT_WARM},
+    {LNT_PHASE_WARMUP, lnt_phase_always, 1u << LNT_COMPAT_WARM},
 };
 
 static void move_span(lnt_optim_t *optim, const lnt_span_t *span, const lnt_optim_group_t *group, const float *m,

@@ -30,9 +30,9 @@ static const lnt_cfg_row_t options[] = {LNT_OPTION_COMPAT,
                                         LNT_OPTIONS_END};
 
 static const lnt_phase_row_t phases[] = {
-    {LNT_PHASE_COMPRESSED, lnt_compat_is_frozen, 1u << LNT_COMPAT_SIGN},
+    {LNT_PHASE_COMPRESSED, lnt_phase_frozen, 1u << LNT_COMPAT_SIGN},
     {LNT_PHASE_WARMUP, lnt_compat_is_dry, 0},
-    {LNT_PHASE_WARMUP, lnt_compat_always, 1u << LNT_COMPAT_WARM},
+    {LNT_PHASE_WARMUP, lnt_phase_always, 1u << LNT_COMPAT_WARM},
 };
 
 static double *work_of(const lnt_optim_t *optim, uint32_t what, uint32_t tensor)
@@ -108,21 +108,13 @@ static void consume_warm(void *arg, const lnt_span_t *span, const float *value, 
 
 /* ---- compressed ---- */
 
-static double momentum_rms(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
-{
-    double sum = 0;
-
-    lnt_pieces_add_squares(optim, lnt_optim_f32(optim, LNT_ADAM_M) + tensor->base, tensor->count, &sum);
-    return sqrt(sum / (double)tensor->count);
-}
-
 /* Mean of all tensors' root mean squares over the tensor's own; 1 for a momentum of zeros, which ends the reference. */
 static void choose_scaling(lnt_optim_t *optim)
 {
     double mean = 0;
 
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        double rms = optim->tensors[t].count != 0 ? momentum_rms(optim, &optim->tensors[t]) : 0;
+        double rms = lnt_lamb_momentum_rms(optim, &optim->tensors[t]);
         *work_of(optim, WORK_SCALING, t) = rms;
         mean += rms / optim->n_tensors;
     }
@@ -197,16 +189,10 @@ static void measure_compressed(lnt_optim_t *optim, const lnt_piece_t *piece, voi
 static double factor_of(const lnt_optim_t *optim, uint32_t tensor, const norms_t *norms)
 {
     const lnt_optim_options_t *o = &optim->options;
-    const double last = optim->values[LAST_FACTOR][tensor];
-    double factor = norms->factor;
+    const lnt_lamb_factor_limits_t limits = {o->factor_min, o->factor_max, o->factor_threshold};
 
-    if (lnt_compat_decay(&optim->groups[optim->tensors[tensor].group]) != 0) {
-        double share = sqrt(norms->prelim) / sqrt(norms->u);
-        share = share < 1 ? share : 1; /* also where both are 0 */
-        factor = factor * share + (1 - share);
-    }
-    factor = lnt_lamb_between(factor, o->factor_min, o->factor_max);
-    return lnt_lamb_between(factor, last * (1 - o->factor_threshold), last * (1 + o->factor_threshold));
+    return lnt_lamb_factor(&limits, norms->factor, sqrt(norms->prelim), sqrt(norms->u),
+                           optim->values[LAST_FACTOR][tensor]);
 }
 
 static lnt_status_t survey_compressed(void *arg, lnt_plan_t *plan, uint32_t program)

@@ -68,13 +68,20 @@ static lnt_zero_one_kind_t kind_of(const lnt_optim_t *optim, uint64_t step)
     return lnt_zero_one_kind(&now, optim->frozen, step);
 }
 
-static void advance_counters(lnt_optim_t *optim)
+static lnt_zero_one_plan_t plan_of(const lnt_optim_t *optim)
 {
     const lnt_optim_options_t *o = &optim->options;
-    const lnt_zero_one_plan_t plan = {.var_freeze_step = o->freeze_step,
-                                      .var_update_scaler = o->var_update_scaler,
-                                      .local_step_scaler = o->local_step_scaler,
-                                      .local_step_clipper = o->local_step_clipper};
+
+    return (lnt_zero_one_plan_t){.var_freeze_step = o->freeze_step,
+                                 .first_steps = o->freeze_step + 1,
+                                 .var_update_scaler = o->var_update_scaler,
+                                 .local_step_scaler = o->local_step_scaler,
+                                 .local_step_clipper = o->local_step_clipper};
+}
+
+static void advance_counters(lnt_optim_t *optim)
+{
+    const lnt_zero_one_plan_t plan = plan_of(optim);
     const lnt_zero_one_counters_t next = lnt_zero_one_next(&plan, counters(optim), optim->frozen, optim->step);
 
     optim->values[VAR_INTERVAL][0] = (double)next.var_interval;
@@ -285,6 +292,7 @@ static void sum_rates(lnt_optim_t *optim, lnt_zero_one_kind_t kind)
 
 static lnt_status_t committed(lnt_optim_t *optim)
 {
+    const lnt_zero_one_plan_t plan = plan_of(optim);
     const lnt_zero_one_kind_t kind = kind_of(optim, optim->step);
     lnt_status_t status = LNT_OK;
 
@@ -294,7 +302,7 @@ static lnt_status_t committed(lnt_optim_t *optim)
     if (kind == LNT_ZERO_ONE_SYNC) optim->values[WINDOW_GAPS][0] = 0;
     if (optim->frozen) sum_rates(optim, kind);
     advance_counters(optim);
-    if (optim->frozen || optim->step <= optim->options.freeze_step) return status;
+    if (optim->frozen || !lnt_zero_one_freeze_due(&plan, optim->step)) return status;
     optim->frozen = true;
     return lnt_plan_drop_errors(optim->plan, LNT_COMPAT_SIGN, NULL); /* their unit changes */
 }
@@ -308,8 +316,8 @@ static void skipped(lnt_optim_t *optim)
 /* ---- the row ---- */
 
 static const lnt_phase_row_t phases[] = {
-    {LNT_PHASE_LOCAL, lnt_compat_is_frozen, 1u << LNT_COMPAT_SIGN},
-    {LNT_PHASE_WARMUP, lnt_compat_always, 1u << LNT_COMPAT_WARM},
+    {LNT_PHASE_LOCAL, lnt_phase_frozen, 1u << LNT_COMPAT_SIGN},
+    {LNT_PHASE_WARMUP, lnt_phase_always, 1u << LNT_COMPAT_WARM},
 };
 
 static lnt_status_t add_programs(lnt_optim_t *optim)

@@ -21,7 +21,8 @@ struct lnt_freezing {
     uint32_t dead;        /* mask: 1 = dead, or masked by the user */
     uint32_t masked;      /* mask of the user: 1 = masked */
     uint32_t warm, sign, lane;
-    bool short_too; /* tensors under LNT_LANE_MIN have denominators too */
+    bool short_too;   /* tensors under LNT_LANE_MIN have denominators too */
+    bool late_comers; /* the table of values begins with LNT_FREEZE_VALUE_ROWS */
 };
 
 /* The programs and arrays of 1-bit Adam's relatives that need no others. */
@@ -39,7 +40,7 @@ extern const lnt_freezing_t lnt_freezing_default;
     [LNT_FREEZE_DEAD] = {.name = "dead", .elem_bytes = 1, .from_freeze = true},                                        \
     [LNT_FREEZE_MASKED] = {.name = "masked", .elem_bytes = 1}
 
-/* The first rows of its table of values, which every algorithm with a freeze has; its own follow from LNT_FREEZE_VALUES
+/* The first rows of its table of values where late comers are taken back; its own follow from LNT_FREEZE_VALUES
  * on. Per block of the sign program: own updates of a latched block (-1: not latched) and its own powers of beta; how
  * often a block was latched; what the freeze criterion remembers. */
 enum {

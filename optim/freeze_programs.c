@@ -13,7 +13,8 @@ const lnt_freezing_t lnt_freezing_default = {.denominator = LNT_FREEZE_DENOMINAT
                                              .masked = LNT_FREEZE_MASKED,
                                              .warm = LNT_FREEZE_WARM,
                                              .sign = LNT_FREEZE_SIGN,
-                                             .lane = LNT_FREEZE_LANE};
+                                             .lane = LNT_FREEZE_LANE,
+                                             .late_comers = true};
 
 /* ---- phases: pure functions of counters ---- */
 
@@ -22,21 +23,10 @@ static bool may_compress(const lnt_phase_stats_t *stats)
     return stats->frozen && stats->compression;
 }
 
-static bool may_freeze(const lnt_phase_stats_t *stats)
-{
-    return stats->frozen;
-}
-
-static bool always(const lnt_phase_stats_t *stats)
-{
-    (void)stats;
-    return true;
-}
-
 const lnt_phase_row_t lnt_freeze_phases[] = {
     {LNT_PHASE_COMPRESSED, may_compress, 1u << LNT_FREEZE_SIGN | 1u << LNT_FREEZE_LANE},
-    {LNT_PHASE_FROZEN, may_freeze, 1u << LNT_FREEZE_SIGN | 1u << LNT_FREEZE_LANE},
-    {LNT_PHASE_WARMUP, always, 1u << LNT_FREEZE_WARM},
+    {LNT_PHASE_FROZEN, lnt_phase_frozen, 1u << LNT_FREEZE_SIGN | 1u << LNT_FREEZE_LANE},
+    {LNT_PHASE_WARMUP, lnt_phase_always, 1u << LNT_FREEZE_WARM},
 };
 
 /* ---- programs ---- */

@@ -95,6 +95,15 @@ lnt_status_t lnt_lamb_measure(lnt_optim_t *optim, uint32_t program, uint32_t ten
     return lnt_pieces_each(optim, program, tensor, add_norms, norms_p);
 }
 
+double lnt_lamb_momentum_rms(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
+{
+    double sum = 0;
+
+    if (tensor->count == 0) return 0;
+    lnt_pieces_add_squares(optim, lnt_optim_f32(optim, LNT_ADAM_M) + tensor->base, tensor->count, &sum);
+    return sqrt(sum / (double)tensor->count);
+}
+
 static double debias(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor)
 {
     const lnt_optim_group_t *group = &optim->groups[tensor->group];

@@ -52,6 +52,9 @@ typedef struct lnt_lamb_norms {
 } lnt_lamb_norms_t;
 lnt_status_t lnt_lamb_measure(lnt_optim_t *optim, uint32_t program, uint32_t tensor, lnt_lamb_norms_t *norms_p);
 
+/* Root mean square of a tensor's momentum; 0 where it has no elements. */
+double lnt_lamb_momentum_rms(const lnt_optim_t *optim, const lnt_optim_tensor_t *tensor);
+
 /* Consume of such a program. */
 void lnt_lamb_consume(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live);
 

@@ -72,7 +72,7 @@ typedef struct lnt_lamb_factor_limits {
     double least, most, threshold;
 } lnt_lamb_factor_limits_t;
 
-/* ratio: the largest of frozen over fresh denominators. p, u: norms of the direction without and with decay; both 0
+/* ratio: the largest of frozen over fresh denominators. p, u: norms of the direction without and with decay; equal
  * where there is no decay. */
 static inline double lnt_lamb_factor(const lnt_lamb_factor_limits_t *limits, double ratio, double p, double u,
                                      double last)

@@ -133,16 +133,12 @@ static void start_fresh(lnt_optim_t *optim)
     }
 }
 
-/* Root mean square of a tensor's momentum; 0 for what is not sent as signs. */
+/* 0 for what is not sent as signs. */
 static double momentum_rms(const lnt_optim_t *optim, uint32_t number)
 {
-    const lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    double sum = 0;
+    const double rms = lnt_freeze_in_lane(optim, number) ? 0 : lnt_lamb_momentum_rms(optim, &optim->tensors[number]);
 
-    if (tensor->count == 0 || lnt_freeze_in_lane(optim, number)) return 0;
-    lnt_pieces_add_squares(optim, lnt_optim_f32(optim, LNT_ADAM_M) + tensor->base, tensor->count, &sum);
-    sum = sqrt(sum / (double)tensor->count);
-    return isfinite(sum) ? sum : 0;
+    return isfinite(rms) ? rms : 0;
 }
 
 /* Every tensor's momentum is sent with the same root mean square; one that is exactly zero as it is. */

@@ -151,9 +151,6 @@ lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, 
 uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
 const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);
 
-/* Programs whose errors live in a phase: those that are saved. */
-uint32_t lnt_optim_keeps(const lnt_optim_row_t *row, const lnt_phase_stats_t *stats);
-
 /* Counts of values. */
 uint64_t lnt_values_one(const lnt_optim_t *optim);
 uint64_t lnt_values_per_tensor(const lnt_optim_t *optim);
@@ -238,6 +235,9 @@ struct lnt_optim {
     uint64_t zero_one_bytes;
 };
 
+/* When phases may be entered. */
+bool lnt_phase_always(const lnt_phase_stats_t *stats);
+bool lnt_phase_frozen(const lnt_phase_stats_t *stats);
 const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *rows, const lnt_phase_stats_t *stats);
 const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim);
 /* Programs whose errors live in a phase: those that are saved. */

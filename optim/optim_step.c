@@ -180,6 +180,13 @@ static uint64_t memory_bytes(const lnt_optim_t *optim)
     return bytes;
 }
 
+static uint64_t late_touched(const lnt_optim_t *optim)
+{
+    const bool counted = optim->frozen && optim->row->freezing != NULL && optim->row->freezing->late_comers;
+
+    return counted ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0] : 0;
+}
+
 lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info_p)
 {
     LNT_CHECK_ARG(optim != NULL && info_p != NULL);
@@ -198,9 +205,7 @@ lnt_status_t lnt_optim_get_info(const lnt_optim_t *optim, lnt_optim_info_t *info
                                  .residual_saved = optim->imported.before,
                                  .residual_loaded = optim->imported.after,
                                  .residual_magnitude = optim->imported.magnitude,
-                                 .late_touched = optim->frozen && optim->row->freezing != NULL
-                                                     ? (uint64_t)optim->values[LNT_FREEZE_LATE_TOUCHED][0]
-                                                     : 0};
+                                 .late_touched = late_touched(optim)};
     return LNT_OK;
 }
 

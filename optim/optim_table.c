@@ -141,6 +141,17 @@ lnt_status_t lnt_optim_option_get(const char *algorithm, size_t index, lnt_optim
     return LNT_OK;
 }
 
+bool lnt_phase_always(const lnt_phase_stats_t *stats)
+{
+    (void)stats;
+    return true;
+}
+
+bool lnt_phase_frozen(const lnt_phase_stats_t *stats)
+{
+    return stats->frozen;
+}
+
 const lnt_phase_row_t *lnt_optim_phase_row(const lnt_phase_row_t *phases, const lnt_phase_stats_t *stats)
 {
     while (!phases->may_enter(stats))

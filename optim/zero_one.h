@@ -24,7 +24,7 @@ enum {
 };
 
 enum {
-    LNT_ZERO_ONE_VAR_INTERVAL = LNT_FREEZE_VALUES,
+    LNT_ZERO_ONE_VAR_INTERVAL,
     LNT_ZERO_ONE_VAR_COUNTER,
     LNT_ZERO_ONE_LOCAL_INTERVAL,
     LNT_ZERO_ONE_LOCAL_COUNTER,
@@ -65,6 +65,8 @@ static inline bool lnt_zero_one_in_lane(const lnt_optim_t *optim, uint32_t tenso
 {
     return optim->groups[optim->tensors[tensor].group].values.non_freeze;
 }
+
+lnt_zero_one_plan_t lnt_zero_one_plan(const lnt_optim_t *optim);
 
 /* Constants of a tensor's group with the bias correction of its own variance, `updates` (0 or 1) more than so far. */
 lnt_adam_consts_t lnt_zero_one_consts(const lnt_optim_t *optim, uint32_t tensor, uint32_t updates);

@@ -22,7 +22,6 @@ static const lnt_state_array_t arrays[] = {
 };
 
 static const lnt_state_values_t values[] = {
-    LNT_FREEZE_VALUE_ROWS,
     [LNT_ZERO_ONE_VAR_INTERVAL] =
         {.name = "var_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 0x1p52},
     [LNT_ZERO_ONE_VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .n_counters = 1, .high = 0x1p52},
@@ -74,12 +73,18 @@ static lnt_zero_one_counters_t counters(const lnt_optim_t *optim)
         .local_counter = (uint64_t)lnt_zero_one_value(optim, LNT_ZERO_ONE_LOCAL_COUNTER)[0]};
 }
 
+lnt_zero_one_plan_t lnt_zero_one_plan(const lnt_optim_t *optim)
+{
+    const lnt_optim_options_t *o = &optim->options;
+
+    return (lnt_zero_one_plan_t){o->freeze_step, o->freeze_step, o->var_update_scaler, o->local_step_scaler,
+                                 o->local_step_clipper};
+}
+
 /* optim->step is the number of the step that has been committed. */
 static void advance_counters(lnt_optim_t *optim)
 {
-    const lnt_optim_options_t *o = &optim->options;
-    const lnt_zero_one_plan_t plan = {o->freeze_step, o->freeze_step, o->var_update_scaler, o->local_step_scaler,
-                                      o->local_step_clipper};
+    const lnt_zero_one_plan_t plan = lnt_zero_one_plan(optim);
     const lnt_zero_one_counters_t next = lnt_zero_one_next(&plan, counters(optim), optim->frozen, optim->step);
 
     lnt_zero_one_value(optim, LNT_ZERO_ONE_VAR_INTERVAL)[0] = (double)next.var_interval;
@@ -276,20 +281,9 @@ static lnt_status_t restored(lnt_optim_t *optim)
 
 /* ---- the row ---- */
 
-static bool is_frozen(const lnt_phase_stats_t *stats)
-{
-    return stats->frozen;
-}
-
-static bool always(const lnt_phase_stats_t *stats)
-{
-    (void)stats;
-    return true;
-}
-
 static const lnt_phase_row_t phases[] = {
-    {LNT_PHASE_LOCAL, is_frozen, 1u << LNT_ZERO_ONE_LANE},
-    {LNT_PHASE_WARMUP, always, 1u << LNT_ZERO_ONE_WARM_PROGRAM},
+    {LNT_PHASE_LOCAL, lnt_phase_frozen, 1u << LNT_ZERO_ONE_LANE},
+    {LNT_PHASE_WARMUP, lnt_phase_always, 1u << LNT_ZERO_ONE_WARM_PROGRAM},
 };
 
 static const lnt_freezing_t freezing = {.denominator = LNT_ZERO_ONE_D,

@@ -187,11 +187,13 @@ static bool updates_variance(const lnt_optim_t *optim, uint32_t tensor)
 
 lnt_status_t lnt_zero_one_first_committed(lnt_optim_t *optim)
 {
+    const lnt_zero_one_plan_t plan = lnt_zero_one_plan(optim);
+
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (updates_variance(optim, t))
             lnt_zero_one_value(optim, LNT_ZERO_ONE_VAR_POWER)[t] *= optim->groups[optim->tensors[t].group].values.beta2;
     }
-    if (optim->step >= optim->options.freeze_step) return freeze(optim);
+    if (lnt_zero_one_freeze_due(&plan, optim->step)) return freeze(optim);
     return optim->zero_one->kind == LNT_ZERO_ONE_VARIANCE ? find_dead(optim) : LNT_OK;
 }
 

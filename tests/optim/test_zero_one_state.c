@@ -85,6 +85,7 @@ static void save_body(rank_t *rank)
         if (rank->rank == 0 && trial->hashes[step][0] != trial->hashes[step][1]) trial->windows_differed = true;
     }
     trial->hashes[STEPS][rank->rank] = hash_all(rank);
+    ck_assert_ptr_null(lnt_optim_values(rank->optim, "late_updates", NULL)); /* it takes no late comers back */
     free(grad);
     rank_close(rank);
 }
