@@ -170,6 +170,7 @@ typedef struct lnt_optim_tensor {
     bool any_dead;        /* coordinates, since the freeze */
     bool mask_stale;      /* the sign program has another mask of live coordinates */
     uint64_t first_block; /* number of its first block among those of the sign program */
+    uint64_t mask_hash;   /* of the user's mask, 0: nothing is masked */
 } lnt_optim_tensor_t;
 
 typedef struct lnt_optim_group {
@@ -220,6 +221,7 @@ struct lnt_optim {
     bool in_step;
     bool frozen;
     uint64_t step, skipped; /* committed, skipped */
+    uint64_t mask_hash;     /* of all masks of the user: must be equal on all ranks in every step */
 
     bool clipped; /* this step's mean gradient is multiplied by clip_scale */
     float clip_scale;
@@ -244,6 +246,9 @@ const lnt_phase_row_t *lnt_optim_current_phase(const lnt_optim_t *optim);
 uint32_t lnt_optim_keeps(const lnt_optim_row_t *row, const lnt_phase_stats_t *stats);
 /* LNT_ERR_INVALID_USAGE in a step. */
 lnt_status_t lnt_optim_check_idle(const lnt_optim_t *optim, const char *call);
+
+/* The mask of a tensor has changed: its part of mask_hash anew. */
+void lnt_optim_note_mask(lnt_optim_t *optim, uint32_t number);
 
 /* Arrays start on 64-byte borders at every tensor. */
 static inline const lnt_optim_tensor_t *lnt_optim_span(const lnt_optim_t *optim, const lnt_span_t *span, uint64_t *at_p)

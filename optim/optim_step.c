@@ -60,6 +60,7 @@ static uint32_t hyper_hash(const lnt_optim_t *optim)
     }
     hash = lnt_hash64_u64(hash_f64(hash, optim->loss_scale), optim->micro_steps);
     hash = lnt_hash64_u64(lnt_hash64_u64(hash, optim->step), optim->frozen);
+    hash = lnt_hash64_u64(hash, optim->mask_hash);
     return (uint32_t)(hash ^ hash >> 32);
 }
 

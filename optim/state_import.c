@@ -156,8 +156,10 @@ void lnt_state_load(lnt_optim_t *optim, const lnt_state_blob_t *blob)
 lnt_status_t lnt_state_settle(lnt_optim_t *optim, const lnt_state_errors_t *errors, uint32_t programs)
 {
     LNT_TRY(lnt_plan_set_carry(optim->plan, errors->present)); /* only removes */
-    for (uint32_t t = 0; t < optim->n_tensors; t++)
+    for (uint32_t t = 0; t < optim->n_tensors; t++) {
         lnt_plan_publish(optim->plan, t, 0, optim->tensors[t].count);
+        lnt_optim_note_mask(optim, t);
+    }
     if (optim->row->restored != NULL) LNT_TRY(optim->row->restored(optim));
     lnt_state_errors_apply(errors, programs);
     return LNT_OK;

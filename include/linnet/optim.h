@@ -60,9 +60,9 @@ LNT_API lnt_status_t lnt_optim_get_group(const lnt_optim_t *optim, uint32_t grou
 
 /* Between steps: which coordinates of a tensor take part; one byte per element, 0 = masked, NULL: all do. Masked
  * coordinates stand still from the freeze on (m = v = 0, no decay) and are in neither the signs nor the f32 lane; in
- * the warm-up they are like all others. Must be equal on all ranks; part of saved state. Algorithms with a freeze only:
- * LNT_ERR_UNSUPPORTED. Unmasked after the freeze, a coordinate of a long tensor is dead until a gradient comes. After
- * LNT_ERR_NO_MEMORY the mask holds, and lnt_optim_begin tries again. */
+ * the warm-up they are like all others. Must be equal on all ranks (a hash is in every frame); part of saved state.
+ * Algorithms with a freeze only: LNT_ERR_UNSUPPORTED. Unmasked after the freeze, a coordinate of a long tensor is dead
+ * until a gradient comes. After LNT_ERR_NO_MEMORY the mask holds, and lnt_optim_begin tries again. */
 LNT_API lnt_status_t lnt_optim_set_mask(lnt_optim_t *optim, uint32_t tensor, const uint8_t *mask);
 
 /* Gradients of the next steps are multiplied by `loss_scale` and are sums over `micro_steps` micro-batches: both are

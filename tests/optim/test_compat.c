@@ -208,6 +208,43 @@ START_TEST(elements_without_variance_move_by_the_scale_over_eps)
 }
 END_TEST
 
+/* ---- masks ---- */
+
+/* A mask on both ranks is saved, dropped on one rank, and loaded again: all is well. Then one rank alone has none. */
+static void check_masks(rank_t *rank)
+{
+    uint8_t mask[65];
+    uint64_t bytes;
+    void *blob;
+
+    rank_open(rank, rank->arg);
+    memset(mask, 1, sizeof(mask));
+    mask[3] = 0;
+    ranks_ok(lnt_optim_set_mask(rank->optim, 0, mask));
+    take_steps(rank, plain_gradient, 0, 2);
+    ranks_ok(lnt_optim_state_size(rank->optim, &bytes));
+    blob = calloc(1, bytes);
+    ranks_ok(lnt_optim_state_export(rank->optim, blob, bytes));
+    if (rank->rank == 0) ranks_ok(lnt_optim_set_mask(rank->optim, 0, NULL));
+    ranks_ok(lnt_optim_state_import(rank->optim, blob, bytes));
+    take_steps(rank, plain_gradient, 2, 3);
+    if (rank->rank == 0) ranks_ok(lnt_optim_set_mask(rank->optim, 0, NULL));
+    ck_assert_int_eq(lnt_optim_step(rank->optim, rank_grads(rank, rank->x)), LNT_ERR_MISMATCH);
+    free(blob);
+    rank_close(rank);
+}
+
+START_TEST(masks_that_differ_between_ranks_are_a_mismatch)
+{
+    static const char *const algorithms[] = {"onebit_adam", "onebit_lamb", "zero_one_adam"};
+
+    for (size_t i = 0; i < 3; i++) {
+        model_t model = {.n_tensors = 2, .lengths = {65, 7}, .algorithm = algorithms[i], .options = "compat=deepspeed"};
+        ranks_run(&two, check_masks, &model);
+    }
+}
+END_TEST
+
 /* ---- pads are data ---- */
 
 static void check_pads(rank_t *rank)
@@ -466,6 +503,7 @@ int main(void)
     tcase_add_test(tcase, the_options_as_they_are_parsed_choose_the_row);
     tcase_add_test(tcase, the_first_step_counts_and_nothing_else);
     tcase_add_test(tcase, elements_without_variance_move_by_the_scale_over_eps);
+    tcase_add_test(tcase, masks_that_differ_between_ranks_are_a_mismatch);
     tcase_add_test(tcase, pads_take_part_in_the_scale);
     tcase_add_test(tcase, one_rank_skips_the_momentum_too);
     tcase_add_test(tcase, decay_leaks_into_the_momentum);
