@@ -60,7 +60,8 @@ typedef struct lnt_tensor_params {
     uint64_t count;          /* elements, 0 is legal */
     lnt_dtype_t grad_dtype;  /* any */
     lnt_dtype_t param_dtype; /* f32: `param` is the master copy. Else, and for f32 too under an algorithm with local
-                                steps (zero_one_adam), `param` is the model copy, and the library keeps an f32 master */
+                                steps (zero_one_adam), `param` is the model copy, and the library keeps an f32 master,
+                                taken from it here, and again by sync_params and commit while the plan is open */
     void *param; /* count elements, borrowed until the plan is destroyed, flat in an order equal on all ranks */
     lnt_memtype_t memtype;
     uint32_t group; /* hyper-parameter group, from 0 */

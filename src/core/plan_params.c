@@ -37,10 +37,12 @@ lnt_status_t lnt_plan_own_masters(lnt_plan_t *plan)
 
 void lnt_plan_refresh_masters(lnt_plan_t *plan)
 {
+    LNT_FP_SCOPE();
+
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
         const lnt_plan_tensor_t *tensor = &plan->tensors[t];
-        if (tensor->params.param_dtype == LNT_F32 && tensor->master != tensor->params.param)
-            memcpy(tensor->master, tensor->params.param, tensor->params.count * sizeof(float));
+        if (lnt_plan_owns_master(plan, t))
+            lnt_arrays()->widen[tensor->params.param_dtype](tensor->params.param, tensor->params.count, tensor->master);
     }
 }
 

@@ -214,10 +214,19 @@ START_TEST(the_first_difference_is_named_on_every_rank)
 }
 END_TEST
 
+/* Weights that are loaded after their registration count. */
+static void load_weight(rank_t *rank, uint64_t i)
+{
+    const float value = (float)normal_at(50 + rank->rank, i);
+
+    rank->x[i] = value;
+    rank->x16[i] = half_of(rank->model->dtype, value);
+}
+
 static void sync_body(rank_t *rank)
 {
     model_t model = small_model();
-    float expected;
+    float expected, loaded;
 
     model.start_seed = rank->rank + 1;
     model.dtype = *(const lnt_dtype_t *)rank->arg;
@@ -225,9 +234,12 @@ static void sync_body(rank_t *rank)
     ranks_ok(rank_optim(rank));
     ck_assert_int_eq(lnt_plan_check_params(rank->plan), LNT_ERR_MISMATCH);
     ck_assert_int_eq(lnt_plan_commit(rank->plan), LNT_ERR_MISMATCH);
+    load_weight(rank, 1);
     ranks_ok(lnt_plan_sync_params(rank->plan, rank->world->n_ranks - 1));
     ranks_ok(lnt_plan_commit(rank->plan));
     expected = (float)normal_at(rank->world->n_ranks, 0);
+    loaded = (float)normal_at(50 + rank->world->n_ranks - 1, 1);
+    ck_assert(lnt_plan_master(rank->plan, 0)[1] == float_as(model.dtype, loaded));
     if (model.dtype == LNT_F32) ck_assert(rank->x[0] == expected);
     if (model.dtype != LNT_F32) ck_assert_uint_eq(rank->x16[0], half_of(model.dtype, expected));
     if (rank->rank == 0) lnt_plan_master(rank->plan, 2)[5] += 1.0f;
