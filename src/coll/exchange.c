@@ -338,9 +338,19 @@ void lnt_exchange_destroy(lnt_exchange_t *exchange)
     lnt_free(exchange);
 }
 
+static uint64_t room_of_carry(const lnt_exchange_t *exchange)
+{
+    return (exchange->chunk_end - exchange->chunk_pos) * sizeof(float);
+}
+
+uint64_t lnt_exchange_carry_bytes(const lnt_exchange_t *exchange)
+{
+    return (exchange->params.topo->n_nodes == 1 && exchange->server.codes != NULL) ? room_of_carry(exchange) : 0;
+}
+
 lnt_status_t lnt_exchange_set_carry(lnt_exchange_t *exchange, bool wanted)
 {
-    const uint64_t bytes = (exchange->chunk_end - exchange->chunk_pos) * sizeof(float);
+    const uint64_t bytes = room_of_carry(exchange);
     lnt_status_t status;
 
     if (exchange->params.topo->n_nodes > 1 || !exchange->owns || !exchange->params.feedback ||

@@ -101,6 +101,8 @@ void lnt_exchange_write_error(lnt_exchange_t *exchange, bool server, uint64_t po
  * of the own shard. A run adds it to the value; with the commit of that run it is gone, and the room too by the next
  * one. No effect where errors are kept anyway, or the codec would keep none. Removing never fails. */
 lnt_status_t lnt_exchange_set_carry(lnt_exchange_t *exchange, bool wanted);
+/* Bytes of that room now, the same again for its shadow; no part of lnt_exchange_predict. */
+uint64_t lnt_exchange_carry_bytes(const lnt_exchange_t *exchange);
 
 /* Idle, errors kept in f32: swaps the live errors with memory of the same sizes (lnt_alloc_aligned), so that errors may
  * outlive the exchange. */

@@ -318,12 +318,27 @@ lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, co
     return LNT_OK;
 }
 
+/* Comes and goes after the commit (lnt_plan_set_carry), in the exchanges alone. */
+static void add_carry(const lnt_plan_t *plan, lnt_plan_memory_t *memory)
+{
+    for (uint32_t b = 0; b < plan->n_buckets; b++) {
+        for (uint32_t p = 0; p < plan->n_programs; p++) {
+            const lnt_exchange_t *exchange = plan->buckets[b].exchange[p];
+            const uint64_t bytes = exchange != NULL ? lnt_exchange_carry_bytes(exchange) : 0;
+            memory->errors += bytes;
+            memory->shadows += bytes;
+            memory->total += 2 * bytes;
+        }
+    }
+}
+
 lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p)
 {
     LNT_CHECK_ARG(plan != NULL && memory_p != NULL);
     LNT_CHECK_STRUCT(memory_p);
     if (plan->state == LNT_PLAN_OPEN) return lnt_plan_predict(plan, memory_p);
     *memory_p = plan->memory;
+    add_carry(plan, memory_p);
     return LNT_OK;
 }
 

@@ -333,14 +333,34 @@ static void skip_and_reload(rank_t *rank, move_t *move)
     ck_assert_uint_eq(lnt_plan_get_carry(rank->plan), 1u << SIGN);
 }
 
+/* Over what a plan of one node has: what this rank carries, and the shadow of it. */
+static void expect_carry_memory(rank_t *rank, const lnt_plan_memory_t *empty)
+{
+    lnt_plan_memory_t memory = {.struct_size = sizeof(memory)};
+    lnt_error_extent_t extent;
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; lnt_plan_error_extent(rank->plan, i, &extent) == LNT_OK; i++)
+        bytes += extent.count * sizeof(float);
+    ranks_ok(lnt_plan_get_memory(rank->plan, &memory));
+    ck_assert_uint_eq(memory.errors, empty->errors + bytes);
+    ck_assert_uint_eq(memory.shadows, empty->shadows + bytes);
+    ck_assert_uint_eq(memory.total, empty->total + 2 * bytes);
+}
+
 static void one_node_body(rank_t *rank)
 {
     move_t *move = rank->arg;
+    lnt_plan_memory_t empty = {.struct_size = sizeof(empty)};
 
     rank_open(rank, &move->model);
+    ranks_ok(lnt_plan_get_memory(rank->plan, &empty));
+    ck_assert_uint_eq(empty.errors, 0);
     ranks_ok(load(rank, move));
     ck_assert_uint_eq(lnt_plan_get_carry(rank->plan), 1u << SIGN);
+    expect_carry_memory(rank, &empty);
     ranks_ok(lnt_plan_set_carry(rank->plan, 0));
+    expect_carry_memory(rank, &empty);
     train(rank, move, SAVE_AT, SAVE_AT + 1);
     view_m(rank, move->m_alone);
     ranks_ok(load(rank, move));
@@ -350,6 +370,7 @@ static void one_node_body(rank_t *rank)
     ck_assert_uint_eq(lnt_plan_get_carry(rank->plan), 0);
     train(rank, move, SAVE_AT + 1, SAVE_AT + 2); /* gone */
     ck_assert_uint_eq(lnt_plan_get_carry(rank->plan), 0);
+    expect_carry_memory(rank, &empty);
     rank_close(rank);
 }
 
