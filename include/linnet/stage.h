@@ -99,8 +99,9 @@ LNT_API lnt_status_t lnt_plan_add_program(lnt_plan_t *plan, const lnt_program_pa
  *   all_ready     inside lnt_plan_end, after every bucket_ready and before the frames of the last bucket leave: no rank
  *                 has all frames of the step before all_ready has returned on every rank, so a collective in it belongs
  *                 to the transaction. NULL: nothing. An error must be the communicator's failure.
- *   hold          nothing leaves before all_ready, which may set *clip_p (1 before), equal on all ranks. A barrier: no
- *                 overlap of this step's exchange with the caller's work. */
+ *   hold          nothing leaves before all_ready, which may set *clip_p, equal on all ranks: it stands for the clip of
+ *                 lnt_step_params_t, which it is before (1 for 0). A barrier: no overlap of this step's exchange with
+ *                 the caller's work. */
 typedef struct lnt_step_hooks {
     void *arg;
     void (*bucket_ready)(void *arg, uint32_t bucket);
@@ -122,7 +123,8 @@ typedef struct lnt_step_params {
                    travel are kept until the next begin too, and no accumulated one outlives the step */
     uint32_t unscaled;       /* programs whose values are no gradients in this step, as lnt_program_params_t.unscaled */
     const uint8_t *left_out; /* one byte per tensor, 1 = of this step it shares the frames but nothing else: no consume,
-                                and its errors stay as they are. Borrowed until `end` returns. NULL: none */
+                                and its errors stay as they are. Borrowed until `end` returns. Not with programs that
+                                have a unit. NULL: none */
 } lnt_step_params_t; /* All of it must be equal on all ranks: a hash of it and of the masks (lnt_plan_set_live) is in
                         every frame */
 
@@ -224,9 +226,9 @@ LNT_API lnt_status_t lnt_plan_get_tensor(const lnt_plan_t *plan, uint32_t tensor
 /* The f32 master of a tensor: the user's own buffer if its param_dtype is f32 and the library does not own masters. */
 LNT_API float *lnt_plan_master(lnt_plan_t *plan, uint32_t tensor);
 /* Open plan, after all tensors: the library owns the masters of f32 parameters too, and what the user sees is a model
- * copy that may differ from the master, and between ranks, while an algorithm takes steps of its own. Masters are taken
- * from the parameters again by lnt_plan_sync_params and lnt_plan_commit while the plan is open. Masters alone are
- * compared between ranks from here on. Undone when the owner of programs detaches from the open plan. */
+ * copy that may differ from the master, and between ranks, while an algorithm takes steps of its own. These masters too
+ * are taken from the parameters again by lnt_plan_sync_params and lnt_plan_commit while the plan is open. They alone
+ * are compared between ranks from here on. Undone when the owner of programs detaches from the open plan. */
 LNT_API lnt_status_t lnt_plan_own_masters(lnt_plan_t *plan);
 /* Model copy <- master; no-op where the parameter is the master. To be called by consume for the span it changed. A
  * master beyond the largest value of the model's type becomes Inf there, as any conversion would make it; the master

@@ -64,7 +64,7 @@ void lnt_plan_watch(lnt_plan_t *plan, uint32_t bucket, uint32_t program, const l
     lnt_plan_watch_t *watch = &plan->watches[(size_t)bucket * plan->n_programs + program];
 
     if (!lnt_exchange_measure_health(exchange, &watch->health)) return;
-    watch->step = plan->stats.committed + 1;
+    watch->step = plan->commits + 1;
     warn_of_growth(plan, bucket, &plan->programs[program], watch);
     warn_of_expansion(plan, bucket, &plan->programs[program], watch);
 }

@@ -103,6 +103,7 @@ struct lnt_plan {
     _Atomic uint64_t
         unready;        /* tensors that travel in this step and are not ready yet; LNT_PLAN_VETOED is a flag in it */
     uint64_t n_steps;   /* begun, for messages */
+    uint64_t commits;   /* since the plan's commit; no statistics, which can be reset */
     uint64_t unchecked; /* commits since the last comparison of parameters */
     bool surveying;     /* lnt_plan_read is legal */
     lnt_plan_stats_t stats;
@@ -138,7 +139,8 @@ lnt_status_t lnt_plan_predict_wire(const lnt_plan_t *plan, uint32_t programs, co
                                    uint32_t *n_buckets_p, lnt_bytes_t *bytes_p);
 lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p);
 
-/* The library's masters of f32 parameters: their values from the parameters again; back to none. */
+/* The library's masters: their values from the parameters again, while the plan is open; those of f32 parameters back
+ * to none. */
 void lnt_plan_refresh_masters(lnt_plan_t *plan);
 void lnt_plan_release_masters(lnt_plan_t *plan);
 /* Its master is the library's memory. */

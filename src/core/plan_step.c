@@ -19,6 +19,10 @@ static lnt_status_t check_step(const lnt_plan_t *plan, const lnt_step_params_t *
     LNT_CHECK_STRUCT(params);
     LNT_CHECK_ARG(params->programs >> plan->n_programs == 0);
     LNT_CHECK_ARG(params->clip >= 0 && params->loss_scale >= 0);
+    for (uint32_t p = 0; p < plan->n_programs; p++) { /* its tensors share one scale */
+        if (params->left_out != NULL && (params->programs >> p & 1u) != 0 && plan->programs[p].unit != LNT_UNIT_NONE)
+            return lnt_error(LNT_ERR_INVALID_ARG, NULL, "program %u has a unit: nothing can be left out of it", p);
+    }
     if (plan->orphaned)
         return lnt_error(LNT_ERR_INVALID_USAGE, "make a new plan", "the optimizer of this plan is gone");
     for (uint32_t t = 0; t < plan->n_tensors; t++) {
@@ -373,7 +377,7 @@ static lnt_status_t skip(lnt_plan_t *plan, lnt_status_t why)
 /* What waited for all gradients of the step. An error is the communicator's: nothing more is released. */
 static lnt_status_t release_held(lnt_plan_t *plan)
 {
-    double clip = 1;
+    double clip = plan->step_params.clip != 0 ? plan->step_params.clip : 1;
 
     if (plan->hooks.all_ready != NULL) LNT_TRY(plan->hooks.all_ready(plan->hooks.arg, &clip));
     if (plan->hooks.hold) {
@@ -427,6 +431,7 @@ lnt_status_t lnt_plan_end(lnt_plan_t *plan)
     commit_pass(plan);
     plan->stats.verdict = LNT_OK;
     plan->stats.committed++;
+    plan->commits++;
     plan->stats.skipped_in_a_row = 0;
     plan->unchecked++;
     return LNT_OK;

@@ -151,6 +151,7 @@ static void expect_near(double got, double wanted)
 static void exact_body(rank_t *rank)
 {
     health_run_t *run = rank->arg;
+    lnt_plan_stats_t stats = {.struct_size = sizeof(stats)};
     lnt_plan_health_t health;
 
     open_plan(rank, run);
@@ -165,6 +166,7 @@ static void exact_body(rank_t *rank)
         collect(rank, run->worker[1], run->server[1]);
         health = health_of(rank, LNT_ALL_BUCKETS);
         ck_assert_uint_eq(health.step, step / EVERY * EVERY + 1);
+        ranks_ok(lnt_plan_get_stats(rank->plan, &stats, true)); /* the count of commits goes on */
         if (step % EVERY != 0) continue;
         want_tensor(run, step, 0, n0, run->worker[0], run->worker[1], run->live, &sum);
         want_tensor(run, step, n0, rank->n_elems, run->worker[0], run->worker[1], NULL, &sum);

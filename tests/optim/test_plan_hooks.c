@@ -15,9 +15,10 @@ typedef struct seen {
     uint32_t n_all;
     _Atomic uint32_t formed; /* bit b: this rank's gradient of bucket b is on its way */
     uint32_t formed_before_all;
-    float first; /* of the mean, tensor 0 */
-    bool slow;   /* all_ready takes its time */
-    double clip; /* what all_ready sets */
+    float first;  /* of the mean, tensor 0 */
+    bool slow;    /* all_ready takes its time */
+    double clip;  /* what all_ready sets; 0: nothing */
+    double given; /* the clip of the step */
 } seen_t;
 
 static _Atomic uint32_t n_returned; /* of all ranks */
@@ -69,13 +70,13 @@ static lnt_status_t all_ready(void *arg, double *clip_p)
 {
     seen_t *seen = arg;
 
-    ck_assert(*clip_p == 1);
+    ck_assert(*clip_p == (seen->given != 0 ? seen->given : 1));
     for (uint32_t b = 0; b < seen->rank->plan->n_buckets; b++)
         ck_assert_uint_eq(seen->n_ready[b], seen->n_all + 1);
     seen->n_all++;
     seen->formed_before_all = atomic_load(&seen->formed);
     if (seen->slow) nap();
-    *clip_p = seen->clip;
+    if (seen->clip != 0) *clip_p = seen->clip;
     atomic_fetch_add(&n_returned, 1);
     return LNT_OK;
 }
@@ -110,7 +111,8 @@ static void close_plan(rank_t *rank)
 static void begin(rank_t *rank, seen_t *seen, bool hold)
 {
     const lnt_step_hooks_t hooks = {.arg = seen, .bucket_ready = bucket_ready, .all_ready = all_ready, .hold = hold};
-    const lnt_step_params_t step = {.struct_size = sizeof(step), .programs = 1, .hooks = &hooks};
+    const lnt_step_params_t step = {
+        .struct_size = sizeof(step), .programs = 1, .hooks = &hooks, .clip = hold ? seen->given : 0};
 
     ranks_ok(lnt_plan_begin(rank->plan, &step));
 }
@@ -188,6 +190,32 @@ START_TEST(a_held_step_leaves_after_all_ready_with_its_factor)
     ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, hold_body, NULL);
     atomic_store(&n_returned, 0);
     ranks_run(&(world_t){.n_ranks = 4, .nodes = {0, 1, 0, 1}, .no_thread = true}, hold_body, NULL);
+}
+END_TEST
+
+/* The caller's own clip holds where all_ready sets none, and is replaced where it does. */
+static void given_body(rank_t *rank)
+{
+    static const double clips[][2] = {{0, 0.5}, {0.25, 0.5}, {0, 0}};
+    seen_t *seen = calloc(1, sizeof(*seen));
+
+    open_plan(rank, seen);
+    for (size_t i = 0; i < 3; i++) {
+        seen->clip = clips[i][0];
+        seen->given = clips[i][1];
+        begin(rank, seen, true);
+        ready_all(rank);
+        ranks_ok(lnt_plan_end(rank->plan));
+        ck_assert(seen->first == (float)(i == 2 ? 1 : i == 1 ? 0.25 : 0.5) * rank->x[0]);
+    }
+    free(seen);
+    close_plan(rank);
+}
+
+START_TEST(a_held_step_keeps_the_clip_it_was_given)
+{
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, given_body, NULL);
+    ranks_run(&(world_t){.n_ranks = 1}, given_body, NULL);
 }
 END_TEST
 
@@ -283,6 +311,7 @@ int main(void)
 
     tcase_add_test(tcase, the_last_bucket_waits_for_all_ready_on_every_rank);
     tcase_add_test(tcase, a_held_step_leaves_after_all_ready_with_its_factor);
+    tcase_add_test(tcase, a_held_step_keeps_the_clip_it_was_given);
     tcase_add_test(tcase, late_factors_that_differ_are_a_mismatch);
     tcase_add_test(tcase, vetoes_and_missing_gradients_go_with_hooks);
     tcase_add_loop_test(tcase, local_gradients_are_what_enters_the_exchange, 0, 3);

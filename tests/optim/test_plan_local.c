@@ -22,6 +22,14 @@ static void note(void *arg, const lnt_span_t *span, const float *value, const ui
     if (span->offset == 0) seen->first[span->tensor] = value[0];
 }
 
+static void ignore(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
+{
+    (void)arg;
+    (void)span;
+    (void)value;
+    (void)live;
+}
+
 static void open_plan(rank_t *rank, const char *codec, seen_t *seen)
 {
     uint32_t number;
@@ -151,6 +159,34 @@ START_TEST(a_tensor_that_is_left_out_keeps_its_errors)
 }
 END_TEST
 
+/* A unit has one scale: nothing can be left out of it. */
+static void unit_body(rank_t *rank)
+{
+    const uint8_t left_out[N_TENSORS] = {0, 1, 0};
+    lnt_step_params_t step = {.struct_size = sizeof(step), .programs = 1, .left_out = left_out};
+    const lnt_program_params_t params = {.struct_size = sizeof(params),
+                                         .name = "units",
+                                         .codec = {.struct_size = sizeof(params.codec), .name = "sign1"},
+                                         .unit = LNT_UNIT_MODEL,
+                                         .stage = {.struct_size = sizeof(params.stage), .consume = ignore}};
+    uint32_t number;
+
+    ranks_ok(rank_plan(rank, &model));
+    ranks_ok(lnt_plan_add_program(rank->plan, &params, &number));
+    ranks_ok(lnt_plan_commit(rank->plan));
+    ck_assert_int_eq(lnt_plan_begin(rank->plan, &step), LNT_ERR_INVALID_ARG);
+    step.left_out = NULL;
+    ranks_ok(lnt_plan_begin(rank->plan, &step));
+    ranks_ok(lnt_plan_end(rank->plan));
+    close_plan(rank);
+}
+
+START_TEST(nothing_is_left_out_of_a_unit)
+{
+    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, unit_body, NULL);
+}
+END_TEST
+
 /* ---- scaling ---- */
 
 static void unscaled_body(rank_t *rank)
@@ -186,6 +222,7 @@ static Suite *plan_local_suite(void)
     tcase_add_test(tests, the_library_keeps_masters_of_f32_parameters);
     tcase_add_test(tests, detaching_gives_the_masters_back);
     tcase_add_test(tests, a_tensor_that_is_left_out_keeps_its_errors);
+    tcase_add_test(tests, nothing_is_left_out_of_a_unit);
     tcase_add_test(tests, a_program_may_carry_other_things_than_gradients_in_one_step);
     suite_add_tcase(suite, tests);
     return suite;
