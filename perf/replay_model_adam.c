@@ -178,7 +178,8 @@ static lnt_status_t open_optim(rank_state_t *state, lnt_comm_t *comm)
     const lnt_plan_params_t params = {.struct_size = sizeof(params),
                                       .bucket_bytes = set->bucket_elems * sizeof(float),
                                       .segment_bytes = set->segment * sizeof(float),
-                                      .max_skips = UINT32_MAX};
+                                      .max_skips = UINT32_MAX,
+                                      .error_dtype = LNT_ERROR_F32}; /* whatever the environment says */
     const lnt_optim_params_t optim = {.struct_size = sizeof(optim),
                                       .algorithm = "onebit_adam",
                                       .options = set->options,

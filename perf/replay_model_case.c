@@ -102,6 +102,32 @@ static bool read_arrays(replay_oracle_t *set)
     return true;
 }
 
+/* One after the other, all elements of the case. */
+static bool tensors_fit(const replay_oracle_t *set)
+{
+    uint64_t next = 0;
+
+    for (uint32_t t = 0; t < set->n_tensors; t++) {
+        if (replay_oracle_offset(set, t) != next || replay_oracle_count(set, t) > set->n_elems - next) return false;
+        next += replay_oracle_count(set, t);
+    }
+    return next == set->n_elems;
+}
+
+/* Errors are laid out by node. */
+static bool nodes_fit(const replay_oracle_t *set)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < set->n_ranks; r++) {
+        uint32_t first = 0;
+        while (set->nodes[first] != set->nodes[r])
+            first++;
+        n += first == r;
+    }
+    return n == set->n_nodes;
+}
+
 static bool read_sizes(replay_oracle_t *set)
 {
     const case_file_t *file = set->file;
@@ -120,8 +146,10 @@ static bool read_sizes(replay_oracle_t *set)
         uint64_t count = (uint64_t)field_integer(line, "count", 0);
         set->bucket_elems = count > set->bucket_elems ? count : set->bucket_elems;
     }
-    return set->n_ranks != 0 && set->n_ranks <= REPLAY_MAX_RANKS && set->n_nodes != 0 && set->n_steps != 0 &&
-           set->block != 0 && case_integers(file, "nodes", set->nodes, REPLAY_MAX_RANKS) == set->n_ranks;
+    return set->n_ranks != 0 && set->n_ranks <= REPLAY_MAX_RANKS && set->n_steps != 0 && set->block != 0 &&
+           set->bucket_elems <= set->n_elems &&
+           case_integers(file, "nodes", set->nodes, REPLAY_MAX_RANKS) == set->n_ranks && nodes_fit(set) &&
+           tensors_fit(set);
 }
 
 static bool read_options(replay_oracle_t *set)
@@ -150,7 +178,8 @@ bool replay_oracle_read(replay_oracle_t *set, const case_file_t *file, replay_re
     set->file = file;
     *code_p = REPLAY_USAGE;
     if (!read_sizes(set) || !read_options(set) || !read_arrays(set)) {
-        (void)snprintf(report->problem, sizeof(report->problem), "the case is not complete");
+        (void)snprintf(report->problem, sizeof(report->problem),
+                       "the case is not complete, or its sizes do not fit each other");
         return false;
     }
     if (case_integer(file, "lane_min", LANE_MIN) != LANE_MIN) {
