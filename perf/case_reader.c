@@ -305,6 +305,9 @@ static bool fill_array(const case_file_t *file, const char *line, size_t size, c
 
     array->n_dims = field_integers(line, "shape", shape, CASE_MAX_DIMS);
     for (size_t i = 0; i < array->n_dims; ++i) {
+        if ((shape[i] < 0) || ((shape[i] != 0) && (product > file->n_bytes / (size_t)shape[i]))) {
+            return false;
+        }
         array->shape[i] = (size_t)shape[i];
         product *= (size_t)shape[i];
     }

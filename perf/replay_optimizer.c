@@ -130,9 +130,11 @@ static lnt_status_t rank_body(lnt_comm_t *comm, void *arg)
 {
     replay_run_t *run = arg;
     replay_rank_t *rank = &run->ranks[comm->rank];
+    const lnt_plan_params_t params = {.struct_size = sizeof(params),
+                                      .error_dtype = LNT_ERROR_F32}; /* whatever the environment says */
 
     LNT_TRY(allocate(&run->model, rank));
-    LNT_TRY(lnt_plan_create(comm, NULL, &rank->plan));
+    LNT_TRY(lnt_plan_create(comm, &params, &rank->plan));
     LNT_TRY(add_tensors(&run->model, rank));
     LNT_TRY(create_optimizer(&run->model, rank));
     LNT_TRY(set_masks(&run->model, rank));

@@ -1,4 +1,6 @@
 /* Reading the case of an optimizer: tensors, groups, inputs. Knows no algorithm; what does not fit is named. */
+#include <linnet/stage.h>
+
 #include "replay_optimizer.h"
 
 #include <math.h>
@@ -81,7 +83,17 @@ static void read_group(const replay_model_t *model, uint32_t number)
     values->non_freeze = field_integer(line, "non_freeze", 0) != 0;
 }
 
-/* A buffer per tensor, or one for all. */
+static size_t padded(const replay_model_t *model, size_t count)
+{
+    return (size_t)lnt_unit_padded(count, model->n_ranks);
+}
+
+static bool lies_in(const replay_piece_t *piece, size_t room)
+{
+    return (piece->offset % 8 == 0) && (piece->offset <= room) && (piece->count <= room - piece->offset);
+}
+
+/* A buffer per tensor, or one for all. Each is as long as the library pads what it is of. */
 static bool read_buffers(const reader_t *reader, const char *line, replay_tensor_t *tensor)
 {
     const replay_model_t *model = reader->model;
@@ -93,11 +105,30 @@ static bool read_buffers(const reader_t *reader, const char *line, replay_tensor
         (replay_piece_t){(size_t)field_integer(line, "err_offset", -1), (size_t)field_integer(line, "err_count", -1)};
     tensor->server =
         (replay_piece_t){(size_t)field_integer(line, "srv_offset", -1), (size_t)field_integer(line, "srv_count", -1)};
-    if ((tensor->worker.offset > model->n_worker) || (tensor->worker.count > model->n_worker - tensor->worker.offset) ||
-        (tensor->server.offset > model->n_server) || (tensor->server.count > model->n_server - tensor->server.offset) ||
-        (tensor->worker.count % 8 != 0) || (tensor->server.count * model->n_ranks != tensor->worker.count) ||
-        (tensor->worker.count < tensor->at.count)) {
+    if (!lies_in(&tensor->worker, model->n_worker) || !lies_in(&tensor->server, model->n_server) ||
+        (tensor->worker.count != padded(model, tensor->at.count)) ||
+        (tensor->server.count * model->n_ranks != tensor->worker.count)) {
         return refuse(reader, "the error buffers of a tensor of %zu elements do not fit", tensor->at.count);
+    }
+    return true;
+}
+
+/* Plain optimizers have no buffers; otherwise their number and lengths follow from the tensors. */
+static bool check_buffers(const reader_t *reader)
+{
+    const replay_model_t *model = reader->model;
+    size_t n_elems = 0, n_worker = 0, n_buffers = model->fused ? 1 : model->n_tensors;
+
+    for (uint32_t t = 0; t < model->n_tensors; ++t) {
+        n_elems += model->tensors[t].at.count;
+        n_worker += model->tensors[t].worker.count;
+    }
+    n_worker = ((model->n_worker != 0) && model->fused) ? padded(model, n_elems) : n_worker;
+    n_buffers = (model->n_worker != 0) ? n_buffers : 0;
+    if ((model->n_buffers != n_buffers) || (model->n_worker != n_worker) ||
+        (model->n_server * model->n_ranks != n_worker)) {
+        return refuse(reader, "%zu error buffers of %zu and %zu elements do not fit %u tensors on %u ranks",
+                      model->n_buffers, model->n_worker, model->n_server, model->n_tensors, model->n_ranks);
     }
     return true;
 }
@@ -196,7 +227,8 @@ bool replay_model_read(replay_model_t *model, const case_file_t *file, char *pro
             return false;
         }
     }
-    return place_tensors(&reader) && read_inputs(&reader) && replay_model_options(model, problem, size, code_p);
+    return place_tensors(&reader) && check_buffers(&reader) && read_inputs(&reader) &&
+           replay_model_options(model, problem, size, code_p);
 }
 
 void replay_model_release(replay_model_t *model)

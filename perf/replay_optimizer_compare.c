@@ -84,7 +84,7 @@ static double deviation_elements(replay_run_t *run, const replay_recorded_t *rec
     const float *want = replay_recorded_row(recorded, sizeof(float));
     double worst = 0;
 
-    if (recorded->width % model->n_elems != 0) {
+    if ((recorded->width != model->n_elems) && (recorded->width != model->n_ranks * model->n_elems)) {
         return INFINITY;
     }
     for (uint32_t r = 0; r < recorded->width / model->n_elems; ++r, want += model->n_elems) {
@@ -113,6 +113,10 @@ static double deviation_replicas(replay_run_t *run, const replay_recorded_t *rec
         for (uint32_t r = 0; (r < run->model.n_ranks) && (want[v] != 0); ++r) {
             const float *got = elements_of(run, r, views[v]);
 
+            if (got == NULL) {
+                free(first);
+                return INFINITY;
+            }
             if (r == 0) {
                 memcpy(first, got, n * sizeof(*first));
             }
@@ -129,6 +133,9 @@ static double deviation_spread(replay_run_t *run, const replay_recorded_t *recor
     const double *want = replay_recorded_row(recorded, sizeof(*want));
     double spread = 0, unit = 0;
 
+    if (recorded->width != 1) {
+        return INFINITY;
+    }
     for (size_t i = 0; i < run->model.n_elems; ++i) {
         unit = replay_larger(unit, fabs((double)run->ranks[0].x[i]));
         for (uint32_t r = 1; r < run->model.n_ranks; ++r) {
@@ -144,6 +151,9 @@ static double deviation_step(replay_run_t *run, const replay_recorded_t *recorde
 {
     lnt_optim_info_t info = {.struct_size = sizeof(info)};
 
+    if (recorded->width != 1) {
+        return INFINITY;
+    }
     (void)lnt_optim_get_info(run->ranks[0].optim, &info);
     return fabs((double)info.step - *(const int32_t *)replay_recorded_row(recorded, sizeof(int32_t)));
 }
@@ -151,8 +161,12 @@ static double deviation_step(replay_run_t *run, const replay_recorded_t *recorde
 /* The reference also codes zeros in call 0, to set up its buffers; nothing comes of it. */
 static double deviation_calls(replay_run_t *run, const replay_recorded_t *recorded)
 {
-    double want = (recorded->step == 0) ? 0 : *(const int32_t *)replay_recorded_row(recorded, sizeof(int32_t));
+    double want;
 
+    if (recorded->width != 1) {
+        return INFINITY;
+    }
+    want = (recorded->step == 0) ? 0 : *(const int32_t *)replay_recorded_row(recorded, sizeof(int32_t));
     return fabs(replay_coded_exchanges(run) - want);
 }
 
@@ -161,6 +175,9 @@ static double deviation_averaged(replay_run_t *run, const replay_recorded_t *rec
 {
     bool averaged = (recorded->step == 0) || ((run->ranks[0].plan->step_programs & 1u) != 0);
 
+    if (recorded->width != 1) {
+        return INFINITY;
+    }
     return averaged != (*(const int32_t *)replay_recorded_row(recorded, sizeof(int32_t)) != 0);
 }
 
@@ -173,7 +190,7 @@ static double deviation_values(replay_run_t *run, const replay_recorded_t *recor
     bool f32 = strstr(recorded->array.line, "\"dtype\": \"f32\"") != NULL;
     double worst = 0;
 
-    if ((got == NULL) || (recorded->width != model->n_tensors)) {
+    if ((got == NULL) || (recorded->width != model->n_tensors) || ((n != model->n_tensors) && (n != model->n_groups))) {
         return INFINITY;
     }
     for (uint32_t t = 0; t < model->n_tensors; ++t) {
@@ -193,9 +210,12 @@ static double deviation_counters(replay_run_t *run, const replay_recorded_t *rec
     const int32_t *want = replay_recorded_row(recorded, sizeof(*want));
     double differ = 0;
 
+    if (recorded->width != 5) {
+        return INFINITY;
+    }
     for (size_t i = 0; i < 4; ++i) {
         const double *got = lnt_optim_values(run->ranks[0].optim, names[i], NULL);
-        differ += ((got == NULL) || (recorded->width != 5)) ? INFINITY : fabs(got[0] - want[i]);
+        differ += (got == NULL) ? INFINITY : fabs(got[0] - want[i]);
     }
     return differ + (run->ranks[0].optim->frozen != (want[4] != 0));
 }
@@ -205,10 +225,11 @@ static double deviation_rates(replay_run_t *run, const replay_recorded_t *record
 {
     const replay_model_t *model = &run->model;
     const double *want = replay_recorded_row(recorded, sizeof(*want)), *got;
+    uint64_t n = 0;
     double worst = 0;
 
-    got = lnt_optim_values(run->ranks[0].optim, recorded->view, NULL);
-    if ((got == NULL) || (recorded->width != model->n_tensors)) {
+    got = lnt_optim_values(run->ranks[0].optim, recorded->view, &n);
+    if ((got == NULL) || (recorded->width != model->n_tensors) || (n != model->n_groups)) {
         return INFINITY;
     }
     for (uint32_t p = 0; p < model->n_tensors; ++p) {
@@ -227,22 +248,35 @@ static size_t statistics_of(const replay_tensor_t *tensor, const char *view)
     return (strstr(view, "_col") != NULL) ? tensor->cols : (tensor->rows == 0) ? tensor->at.count : 0;
 }
 
+/* Of the tensors in the first n_places places. */
+static size_t statistics_before(const replay_model_t *model, uint32_t n_places, const char *view)
+{
+    size_t n = 0;
+
+    for (uint32_t p = 0; p < n_places; ++p) {
+        n += statistics_of(&model->tensors[model->tensor_at[p]], view);
+    }
+    return n;
+}
+
 /* The library has them in plan order, the case tensor by tensor. Units: the root mean square of the tensor's. */
 static double deviation_statistics(replay_run_t *run, const replay_recorded_t *recorded)
 {
     const replay_model_t *model = &run->model;
     const float *want = replay_recorded_row(recorded, sizeof(*want));
-    const double *got = lnt_optim_values(run->ranks[0].optim, recorded->view, NULL);
+    uint64_t n_all = 0;
+    const double *got = lnt_optim_values(run->ranks[0].optim, recorded->view, &n_all);
     double worst = 0;
 
-    for (uint32_t t = 0; (got != NULL) && (t < model->n_tensors); ++t) {
+    if ((got == NULL) || (recorded->width != n_all) ||
+        (n_all != statistics_before(model, model->n_tensors, recorded->view))) {
+        return INFINITY;
+    }
+    for (uint32_t t = 0; t < model->n_tensors; ++t) {
         const size_t n = statistics_of(&model->tensors[t], recorded->view);
+        const size_t at = statistics_before(model, model->tensors[t].place, recorded->view);
         double squares = 0;
-        size_t at = 0;
 
-        for (uint32_t p = 0; p < model->tensors[t].place; ++p) {
-            at += statistics_of(&model->tensors[model->tensor_at[p]], recorded->view);
-        }
         for (size_t i = 0; i < n; ++i) {
             squares += (double)want[i] * (double)want[i];
         }
@@ -251,7 +285,7 @@ static double deviation_statistics(replay_run_t *run, const replay_recorded_t *r
             worst = replay_larger(worst, replay_largest(&value, want, 1, sqrt(squares / (double)n)));
         }
     }
-    return (got != NULL) ? worst : INFINITY;
+    return worst;
 }
 
 /* The pads of the one buffer, in units of the worker's scale. */

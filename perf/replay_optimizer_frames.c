@@ -85,26 +85,40 @@ static void scales_of(const replay_run_t *run, uint32_t rank, size_t buffer, flo
     }
 }
 
-static void bits_of(const replay_run_t *run, uint32_t rank, size_t buffer, bool server, uint8_t *bits)
+static replay_piece_t buffer_piece(const replay_model_t *model, size_t buffer, bool server)
 {
+    if (model->fused) {
+        return (replay_piece_t){0, server ? model->n_server : model->n_worker};
+    }
+    return server ? model->tensors[buffer].server : model->tensors[buffer].worker;
+}
+
+/* False: the exchange codes another number of elements than the case's buffer has. */
+static bool bits_of(const replay_run_t *run, uint32_t rank, size_t buffer, bool server, uint8_t *bits)
+{
+    const replay_piece_t piece = buffer_piece(&run->model, buffer, server);
     bool coded;
     lnt_exchange_t *exchange = exchange_of(run, rank, buffer, &coded);
     const lnt_graph_t *graph;
     size_t bytes;
 
     if ((exchange == NULL) || !coded) {
-        return;
+        return true;
     }
     graph = lnt_exchange_graph(exchange);
     bytes = lnt_exchange_grid(exchange)->block / 8;
+    if (bytes * 8 * (server ? 1 : run->model.n_ranks) != piece.count) {
+        return false;
+    }
     for (uint32_t f = 0; f < graph->n_frames; ++f) {
         const uint8_t *payload = own_frame(graph, f, rank, server ? 2 : 1);
 
         if (payload != NULL) {
-            replay_turn_bits(bits + (server ? 0 : lnt_graph_header(graph, f)->chunk * bytes), payload + sizeof(float),
-                             bytes);
+            replay_turn_bits(bits + piece.offset / 8 + (server ? 0 : lnt_graph_header(graph, f)->chunk * bytes),
+                             payload + sizeof(float), bytes);
         }
     }
+    return true;
 }
 
 void replay_note_scales(replay_run_t *run)
@@ -119,14 +133,6 @@ void replay_note_scales(replay_run_t *run)
 }
 
 /* ---- deviations ------------------------------------------------------------------------------------------------- */
-
-static replay_piece_t buffer_piece(const replay_model_t *model, size_t buffer, bool server)
-{
-    if (model->fused) {
-        return (replay_piece_t){0, server ? model->n_server : model->n_worker};
-    }
-    return server ? model->tensors[buffer].server : model->tensors[buffer].worker;
-}
 
 /* The worker's scale of the last exchange of this rank; of all ranks the largest. */
 static double unit_of(const replay_run_t *run, uint32_t rank, size_t buffer)
@@ -180,6 +186,7 @@ static double deviation_bits(replay_run_t *run, const replay_recorded_t *recorde
     const size_t bytes = (server ? model->n_server : model->n_worker) / 8;
     const uint8_t *want = replay_recorded_row(recorded, 1);
     uint8_t *got = calloc(model->n_ranks, bytes + 1);
+    bool fits = true;
     double differ;
 
     if ((got == NULL) || (recorded->width != model->n_ranks * bytes)) {
@@ -188,10 +195,10 @@ static double deviation_bits(replay_run_t *run, const replay_recorded_t *recorde
     }
     for (uint32_t r = 0; r < model->n_ranks; ++r) {
         for (size_t b = 0; b < model->n_buffers; ++b) {
-            bits_of(run, r, b, server, got + r * bytes + buffer_piece(model, b, server).offset / 8);
+            fits = bits_of(run, r, b, server, got + r * bytes) && fits;
         }
     }
-    differ = (recorded->step == 0) ? 0 : replay_bits_differ(got, want, model->n_ranks * bytes);
+    differ = !fits ? INFINITY : (recorded->step == 0) ? 0 : replay_bits_differ(got, want, model->n_ranks * bytes);
     free(got);
     return differ;
 }

@@ -4,6 +4,7 @@
     replay_checks.py fresh TOOL CASES     draw cases with the executable model (tests/model) and replay them
     replay_checks.py reference TOOL CASES draw trajectories with a model of the published optimizers (tests/model) and replay them
     replay_checks.py spoilt TOOL CASES    change one value in each array of the stored cases in turn: the tool must notice
+    replay_checks.py surroundings TOOL CASES  the same results, whatever the environment says of errors
     replay_checks.py variants TOOL CASES  write stored cases in other words that mean the same, and in some that nobody knows
 
 Fresh cases need numpy; without it the check is skipped, aloud. LNT_TEST_SEED repeats a run.
@@ -21,8 +22,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE.parent / "model"
 SKIP, N_FRESH, N_TRAJECTORIES = 77, 12, 6
 SYSTEM_PYTHON = "/usr/bin/python3"  # where a package manager puts numpy, whatever comes first in PATH
-# What goes in, and three where such a change means nothing: a flag that stays set, and differences of 1e-300.
-NOT_COMPARED = {"margin", "input", "live", "grad", "param_init", "grad_q", "noise_q", "quad_h", "quad_c", "lr", "replicas_equal", "param_spread", "zo_lrs"}
+# What goes in, and flags, which stay set whatever other bit is.
+NOT_COMPARED = {"margin", "input", "live", "grad", "param_init", "grad_q", "noise_q", "quad_h", "quad_c", "lr", "replicas_equal"}
 SPOILT = ["car_n2_7", "exchange_sign1_uneven", "adam_amsgrad_open", "onebit_adam_n2_non_freeze", "onebit_lamb_n2_tight_open",
           "zero_one_adam_n2_schedule_closed", "model_onebit_adam_uneven"]
 
@@ -38,8 +39,9 @@ def need_numpy():
         sys.exit(SKIP)
 
 
-def replay(tool, case):
-    done = subprocess.run([tool, str(case)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+def replay(tool, case, **environment):
+    done = subprocess.run([tool, str(case)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+                          env={**os.environ, **environment})
     return done.returncode, done.stdout
 
 
@@ -115,13 +117,24 @@ def spoilt(tool, cases):
     return bad != 0
 
 
+def surroundings(tool, cases):
+    bad = 0
+    for name in SPOILT:
+        for dtype in ("bf16", "int8"):
+            code, text = replay(tool, pathlib.Path(cases) / name, LINNET_ERROR_DTYPE=dtype)
+            bad += code != 0
+            print("%s, errors in %s: %s" % (name, dtype, "replayed" if code == 0 else "exit %d\n%s" % (code, text)))
+    return bad != 0
+
+
 def write_case(case, head, data=None):
     """case.json as the format has it: one value, list element or array per line."""
     head, out = dict(head), []
-    lists = {key: head.pop(key) for key in ("hyper", "groups", "tensors", "arrays")}
+    hyper = head.pop("hyper")
+    lists = {key: head.pop(key) for key, value in list(head.items()) if isinstance(value, list) and all(isinstance(row, dict) for row in value)}
     for key, value in head.items():
         out.append("%s: %s" % (json.dumps(key), json.dumps(value)))
-    out.append('"hyper": {\n' + ",\n".join("%s: %s" % (json.dumps(k), json.dumps(v)) for k, v in lists.pop("hyper").items()) + "\n}")
+    out.append('"hyper": {\n' + ",\n".join("%s: %s" % (json.dumps(k), json.dumps(v)) for k, v in hyper.items()) + "\n}")
     for key, rows in lists.items():
         out.append('"%s": [\n' % key + ",\n".join(json.dumps(row) for row in rows) + "\n]")
     (case / "case.json").write_text("{\n" + ",\n".join(out) + "\n}\n")
@@ -184,12 +197,80 @@ def tensor_outside(head, data):
     head["tensors"][1]["count"] = 10**9
 
 
+def buffer_counts(tensor, worker, server):
+    """Consistent with each other, but not what the unit pads to."""
+    def change(head, data):
+        head["tensors"][tensor].update(err_count=worker, srv_count=server)
+    return change
+
+
+def longer_buffers(head, data):
+    """All of them one unit longer: a fused buffer, or the last tensor's."""
+    head["error_count"] += 64 * head["world_size"]
+    head["server_error_count"] += 64
+
+
+def wider(name):
+    """The array's rows as one: a row of another width."""
+    def change(head, data):
+        array = next(a for a in head["arrays"] if a["name"] == name)
+        array["shape"] = [1, array["count"]]
+    return change
+
+
+def unfuse(head, data):
+    """A buffer per tensor of an algorithm that has one for all: sizes that fit the tensors, not the exchange."""
+    n, at = head["world_size"], 0
+    step = n * n * 4
+    for tensor in head["tensors"]:
+        worker = -(-tensor["count"] // step) * step
+        tensor.update(err_offset=at, err_count=worker, srv_offset=at // n, srv_count=worker // n)
+        at += worker
+    head.update(fused=0, buffers=len(head["tensors"]), error_count=at, server_error_count=at // n)
+    for array in head["arrays"]:
+        width = {"worker_bits": at // 8 * n, "server_bits": at // 8}.get(array["name"])
+        if width:  # from the start of the data: any bits will do
+            array.update(shape=[array["shape"][0], width], count=array["shape"][0] * width, offset=0)
+
+
+def rename_array(old, new):
+    def change(head, data):
+        next(a for a in head["arrays"] if a["name"] == old)["name"] = new
+    return change
+
+
+def tensor_at(number, offset, count):
+    def change(head, data):
+        head["tensors"][number].update(offset=offset, count=count)
+    return change
+
+
+def largest_bucket(count):
+    def change(head, data):
+        head["buckets"][0]["count"] = count
+    return change
+
+
 VARIANTS = [("onebit_adam_n2_groups_schedule", turn_groups, 0), ("onebit_adam_n2_groups_schedule", keep_few, 0),
             ("onebit_adam_n2_non_freeze", say_nothing, 0), ("onebit_adam_n2_non_freeze", start_at(11), 1),
             ("onebit_adam_n2_non_freeze", strange_hyper, 77), ("onebit_adam_n2_non_freeze", rename("algorithm", "onebit_sgd"), 77),
             ("onebit_adam_n2_non_freeze", strange_array, 2), ("onebit_adam_n2_non_freeze", strange_list, 2),
             ("onebit_adam_n2_non_freeze", list_outside, 2), ("onebit_adam_n2_non_freeze", tensor_outside, 2),
-            ("onebit_adam_n2_non_freeze", rename("mode", "ajar"), 2), ("onebit_adam_n2_non_freeze", rename("world_size", 3), 2)]
+            ("onebit_adam_n2_non_freeze", rename("mode", "ajar"), 2), ("onebit_adam_n2_non_freeze", rename("world_size", 3), 2),
+            ("onebit_adam_n2_non_freeze", rename("buffers", 10**6), 2), ("onebit_adam_n2_non_freeze", rename("buffers", 1), 2),
+            ("onebit_adam_n2_non_freeze", rename("fused", 1), 2), ("onebit_adam_n2_non_freeze", rename("error_count", -16), 2),
+            ("onebit_adam_n2_non_freeze", rename("server_error_count", 176), 2), ("onebit_adam_n2_non_freeze", longer_buffers, 2),
+            ("onebit_adam_n2_non_freeze", buffer_counts(4, 16, 8), 2), ("onebit_adam_n2_non_freeze", rename("error_count", 0), 2),
+            ("onebit_lamb_n2_tight_open", longer_buffers, 2), ("onebit_lamb_n2_tight_open", rename("buffers", 5), 2),
+            ("onebit_lamb_n2_tight_open", rename("error_count", 8), 2), ("adamw_closed", rename("buffers", 10**9), 2),
+            ("onebit_lamb_n2_tight_open", unfuse, 1),
+            ("onebit_adam_n2_non_freeze", wider("param"), 1), ("onebit_adam_n2_non_freeze", wider("step_counter"), 1),
+            ("came_wd_closed", wider("came_exp_avg_sq_row"), 1), ("zero_one_adam_n2_schedule_closed", wider("zo_counters"), 1),
+            ("zero_one_adam_n2_schedule_closed", wider("zo_lrs"), 1), ("adamw_closed", rename_array("param", "came_exp_avg_sq"), 1),
+            ("model_onebit_adam_uneven", tensor_at(3, 170, 10**6), 2), ("model_onebit_adam_uneven", tensor_at(3, 10**9, 130), 2),
+            ("model_onebit_adam_uneven", tensor_at(3, 160, 130), 2), ("model_onebit_adam_uneven", tensor_at(3, 170, 129), 2),
+            ("model_onebit_adam_uneven", tensor_at(0, -7, 14), 2), ("model_onebit_adam_uneven", rename("node_count", 1), 2),
+            ("model_onebit_adam_uneven", rename("nodes", [0, 1, 2]), 2), ("model_onebit_adam_uneven", largest_bucket(-4), 2)]
 
 
 def variants(tool, cases):
@@ -207,4 +288,4 @@ def variants(tool, cases):
 
 
 if __name__ == "__main__":
-    sys.exit({"fresh": fresh, "reference": reference, "spoilt": spoilt, "variants": variants}[sys.argv[1]](sys.argv[2], sys.argv[3]))
+    sys.exit({"fresh": fresh, "reference": reference, "spoilt": spoilt, "surroundings": surroundings, "variants": variants}[sys.argv[1]](sys.argv[2], sys.argv[3]))
