@@ -1,8 +1,15 @@
 #!/usr/bin/env python3
 """The checks of whole training runs on made-up results: what must fail does, and an ablation that passes its gates too.
 And the table: every run is judged, lines that make no sense are refused."""
+import json
+import pathlib
+import tempfile
+import unittest.mock
+
+import converge
 import converge_checks
 import converge_docs
+import converge_runs
 import converge_table
 from converge_table import Table, TableError
 
@@ -18,7 +25,10 @@ RULES = {
     "diverged": ("gate below 5.3 a", {"a": 4}, {"a": None}),
     "other diverged": ("gate within 0.1 a b", {"a": 4, "b": 4}, {"a": 4, "b": None}),
     "both diverged": ("gate within 0.1 a b", {"a": 4, "b": 4}, {"a": None, "b": None}),
+    "above-by, other diverged": ("gate above-by 0.1 a b", {"a": 4, "b": 4}, {"a": 4, "b": None}),
     "ablation": ("ablation a | below 5.3 | above-by 0.1 b", {"a": 4.7, "b": 4.5}, {"a": 4.55, "b": 4.5}),
+    "ablation, other diverged": ("ablation a | below 4 | above-by 0.1 b", {"a": 4.7, "b": 4.5}, {"a": 4.7, "b": None}),
+    "ablation, within diverged": ("ablation a | below 4 | within 0.1 b", {"a": 4.7, "b": 4.5}, {"a": 4.7, "b": None}),
     "ablation, NaN": ("ablation a | below 5.3", {"a": 6}, {"a": None}),
 }
 
@@ -50,8 +60,42 @@ def check_rules():
         expect("rows", "gate rows-kept a", finals, kept is True)
     finals = {"a": final(4, unused_rows_equal=True, last_phase="warmup")}
     expect("rows, nothing compressed", "gate rows-kept a", finals, False)
+    finals = {"a": final(4, unused_rows_equal=False, last_phase="warmup")}
+    expect("rows, ablation in the warm-up", "ablation a | rows-kept", finals, False)
+    expect("rows, ablation not looked at", "ablation a | rows-kept", {"a": final(4)}, False)
     expect("rows, ablation", "ablation a | rows-kept", {"a": final(4, unused_rows_equal=False)}, True)
     expect("rows, ablation passes", "ablation a | rows-kept", {"a": final(4, unused_rows_equal=True)}, False)
+
+
+def pretend(bench, run):
+    """A finished run."""
+    bench.file(run).write_text(json.dumps(final(4)) + "\n")
+    bench.file(run, ".made").write_text(json.dumps({"made": converge_runs.made_by(bench, run), "seconds": 1}) + "\n")
+
+
+def missing_text():
+    raise converge_runs.Skipped("no text")
+
+
+def check_stale():
+    """Runs of another program are not judged, and are gone when a new one cannot be made."""
+    table = Table(RUNS + "gate below 9 a b")
+    run, check = table.runs[0], table.checks[0].id
+    with tempfile.TemporaryDirectory() as out:
+        program = pathlib.Path(out) / "tests/bert/linnet-bert"
+        program.parent.mkdir(parents=True)
+        for text, code in (("first", 0), ("second", 77)):
+            program.write_text(text)
+            bench = converge_runs.Bench(out, "cache", out)
+            if code == 0:
+                pretend(bench, run)
+            assert converge.check_one(table, bench, check) == code, f"check of the {text} program"
+        with unittest.mock.patch.object(converge_runs, "need_text", missing_text):
+            try:
+                converge_runs.train(bench, run)
+                raise AssertionError("trained without text")
+            except converge_runs.Skipped:
+                assert converge_runs.result(bench, run) is None, "the old run is still there"
 
 
 def check_seeds():
@@ -80,6 +124,7 @@ def check_page():
 
 def main():
     check_rules()
+    check_stale()
     check_seeds()
     check_refusals()
     check_page()

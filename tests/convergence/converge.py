@@ -51,11 +51,11 @@ def train_one(table, bench, name):
 
 def check_one(table, bench, name):
     check = find(table.checks, name, "check")
-    results = {run.id: converge_runs.result(bench, run) for run in check.needs}
-    missing = [key for key, final in results.items() if final is None]
+    missing = [run.id for run in check.needs if not converge_runs.is_finished(bench, run)]
     if missing:
-        say(f"skipped: no run {', '.join(missing)}")
+        say(f"skipped: no run {', '.join(missing)} of this program with these options")
         return 77
+    results = {run.id: converge_runs.result(bench, run) for run in check.needs}
     good, text = converge_checks.judge(check, results)
     say(f"{'' if good else 'FAILED: '}{check.id}: {text}")
     return 0 if good else 1

@@ -80,11 +80,11 @@ def call(arguments):
 
 
 def train(bench, run):
-    """Text of what went wrong, or None. The files of a run that failed do not look finished."""
-    need_text()
+    """Text of what went wrong, or None. The files of a run that failed or was skipped do not look finished."""
     work = bench.file(run, ".work")
     bench.file(run, ".made").unlink(missing_ok=True)
     bench.file(run).unlink(missing_ok=True)
+    need_text()
     started = time.monotonic()
     status = call(command(bench, run, work))
     took = round(time.monotonic() - started, 1)
