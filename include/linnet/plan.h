@@ -75,8 +75,15 @@ LNT_API lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_para
 
 /* Collective. Compares the layout (names, counts, dtypes, groups, programs) on all ranks: a difference is
  * LNT_ERR_MISMATCH on every rank, naming the first tensor that differs and a rank that differs. Builds buckets, graphs
- * and all workspace: nothing is allocated in steps. Then compares a hash of the parameters: LNT_ERR_MISMATCH unless
- * they are equal, see lnt_plan_sync_params. */
+ * and all workspace. Then compares a hash of the parameters: LNT_ERR_MISMATCH unless they are equal, see
+ * lnt_plan_sync_params.
+ *
+ * Steps allocate nothing, with one exception: where what an optimizer's program carries changes (the lane of late
+ * comers and masks; the tensors that zero_one_adam holds back), lnt_plan_set_parts builds exchanges. That is inside
+ * lnt_optim_end, after the commit of the step; zero_one_adam does it inside the next lnt_optim_begin. Memory that is
+ * missing in `end` is no error: the next lnt_optim_begin tries again, and it is the one to return LNT_ERR_NO_MEMORY.
+ * Then no step has begun on this rank and begin may be called again; the other ranks wait for its frames, up to
+ * LINNET_TIMEOUT, and the step fails there unless begin succeeds by then. lnt_comm_abort tells them at once. */
 LNT_API lnt_status_t lnt_plan_commit(lnt_plan_t *plan);
 
 /* Collective, before or after commit: parameters (and masters) of root to all. */
@@ -106,7 +113,11 @@ typedef struct lnt_plan_memory {
     uint64_t total;
 } lnt_plan_memory_t;
 
-/* Bytes the plan will take (before commit: exact prediction) or has taken. */
+/* Bytes the plan will take (before commit: prediction) or has taken. Everything that grows with the number of elements
+ * is in it exactly, as asked of the allocator. Not counted: what the allocator rounds up; tables that grow with the
+ * numbers of tensors, buckets and programs (less than 1 KiB per tensor and per bucket; per program in a bucket less
+ * than 4 KiB, and 64 bytes per tensor or part of one; with a unit 64 bytes per scale); the optimizer's own state
+ * (lnt_optim_info_t); what the communicator keeps ready for the tasks of its plans. */
 LNT_API lnt_status_t lnt_plan_get_memory(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
 
 typedef struct lnt_plan_info {

@@ -5,6 +5,7 @@
  */
 #include "memory.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 enum { CACHE_LINE = 64, PAGE = 4096, PAGE_THRESHOLD = 64 * 1024 };
 
 static _Atomic uint64_t live_blocks;
+static _Atomic uint64_t live_bytes;
 static _Atomic uint64_t total_blocks;
 static _Atomic uint64_t fail_countdown; /* 0: the hook is off */
 static _Atomic bool fault_fired;
@@ -42,6 +44,7 @@ static void *account(void *memory, size_t bytes, const char *name)
         return NULL;
     }
     atomic_fetch_add_explicit(&live_blocks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&live_bytes, malloc_usable_size(memory), memory_order_relaxed);
     atomic_fetch_add_explicit(&total_blocks, 1, memory_order_relaxed);
     return memory;
 }
@@ -83,6 +86,7 @@ void lnt_free(void *memory)
 {
     if (memory != NULL) {
         atomic_fetch_sub_explicit(&live_blocks, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&live_bytes, malloc_usable_size(memory), memory_order_relaxed);
         free(memory);
     }
 }
@@ -112,6 +116,11 @@ bool lnt_memory_fault_fired(void)
 uint64_t lnt_memory_live(void)
 {
     return atomic_load(&live_blocks);
+}
+
+uint64_t lnt_memory_live_bytes(void)
+{
+    return atomic_load(&live_bytes);
 }
 
 uint64_t lnt_memory_total(void)

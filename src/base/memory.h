@@ -18,7 +18,8 @@ bool lnt_size_mul(size_t a, size_t b, size_t *out);
 /* Tests only. Fail the k-th allocation from now on in this process (1 = the next); 0 switches off. */
 void lnt_memory_fail_after(uint64_t k);
 bool lnt_memory_fault_fired(void);
-uint64_t lnt_memory_live(void);  /* allocations not yet freed */
-uint64_t lnt_memory_total(void); /* allocations ever made */
+uint64_t lnt_memory_live(void);       /* allocations not yet freed */
+uint64_t lnt_memory_live_bytes(void); /* theirs, as the allocator rounded them */
+uint64_t lnt_memory_total(void);      /* allocations ever made */
 
 #endif

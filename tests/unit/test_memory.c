@@ -17,7 +17,7 @@ static bool all_zero(const uint8_t *memory, size_t bytes)
 
 START_TEST(blocks_are_zeroed_aligned_and_counted)
 {
-    uint64_t live = lnt_memory_live(), total = lnt_memory_total();
+    uint64_t live = lnt_memory_live(), total = lnt_memory_total(), live_bytes = lnt_memory_live_bytes();
 
     for (int round = 0; round < 50; round++) {
         size_t bytes = test_random_below(200000);
@@ -30,10 +30,12 @@ START_TEST(blocks_are_zeroed_aligned_and_counted)
         memset(plain, 0xa5, bytes);
         memset(aligned, 0xa5, bytes);
         ck_assert_uint_eq(lnt_memory_live(), live + 2);
+        ck_assert_uint_ge(lnt_memory_live_bytes(), live_bytes + 2 * bytes);
         lnt_free(plain);
         lnt_free(aligned);
     }
     ck_assert_uint_eq(lnt_memory_live(), live);
+    ck_assert_uint_eq(lnt_memory_live_bytes(), live_bytes);
     ck_assert_uint_eq(lnt_memory_total(), total + 100);
     lnt_free(NULL);
     ck_assert_uint_eq(lnt_memory_live(), live);
