@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "../../src/base/memory.h"
 #include "ranks.h"
 
 enum { BLOCK = 64, LONG = 300, SHORT = 30, N = LONG + SHORT, FREEZE = 6, UPDATES = 15, STEPS = 40 };
@@ -419,6 +420,50 @@ START_TEST(rounding_noise_does_not_drift)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+/* Memory is missing where the lane is built: `end` has committed and says so, `begin` begins nothing, and may be called
+ * again. */
+static void starve(rank_t *rank, const drill_t *drill)
+{
+    lnt_memory_fail_after(1);
+    ranks_ok(one_step(rank, drill, drill->touch));
+    ck_assert(lnt_memory_fault_fired());
+    lnt_memory_fail_after(1);
+    ck_assert_int_eq(lnt_optim_begin(rank->optim), LNT_ERR_NO_MEMORY);
+    lnt_memory_fail_after(0);
+    ck_assert_uint_eq(rank_info(rank).step, drill->touch + 1);
+    ck_assert_int_eq(lnt_optim_end(rank->optim), LNT_ERR_INVALID_USAGE);
+}
+
+static void starved_body(rank_t *rank)
+{
+    drill_t *drill = rank->arg;
+    float wanted[N];
+
+    for (int starved = 0; starved < 2; starved++) {
+        open_drill(rank, drill);
+        for (uint32_t step = 0; step < STEPS; step++) {
+            if (starved && step == drill->touch) {
+                starve(rank, drill);
+            } else {
+                ranks_ok(one_step(rank, drill, step));
+            }
+        }
+        if (starved) ck_assert_mem_eq(rank->x, wanted, sizeof(wanted));
+        memcpy(wanted, rank->x, sizeof(wanted));
+        rank_close(rank);
+    }
+}
+
+START_TEST(a_lane_without_memory_is_built_later)
+{
+    drill_t drill = make_drill("freeze_step=6,block=64,max_dead_share=1,lane_updates=15");
+
+    ranks_run(&worlds[0], starved_body, &drill);
+}
+END_TEST
+
 static Suite *late_suite(void)
 {
     Suite *suite = suite_create("optim_late");
@@ -426,6 +471,7 @@ static Suite *late_suite(void)
 
     tcase_add_loop_test(tcase, late_comers_follow_adam_and_join, 0, 3 * N_WORLDS);
     tcase_add_loop_test(tcase, a_skipped_step_tells_nothing, 0, N_WORLDS);
+    tcase_add_test(tcase, a_lane_without_memory_is_built_later);
     tcase_add_loop_test(tcase, late_comers_resume_bit_by_bit, 0, N_WORLDS);
     tcase_add_loop_test(tcase, a_row_touched_50_steps_after_the_freeze_learns_like_its_twin, 0, N_WORLDS);
     tcase_add_loop_test(tcase, rows_without_gradients_do_not_move_in_150_steps, 0, N_WORLDS);
