@@ -3,7 +3,7 @@
  * Programs (freeze.h): `warm` carries the gradient before the freeze; after it `sign` carries beta1 m + (1 - beta1) g
  * of long tensors and `lane` the plain f32 gradient of the others. With compression=off `sign` is an f32 exchange of
  * the same momentum: the uncompressed twin. Dead coordinates (docs/optimizers.md) stand still from the freeze on;
- * coordinates that come alive later are not yet taken back.
+ * those that come alive later go by the f32 lane, block by block, until they may join the signs (late.c).
  */
 #include "compat.h"
 #include "freeze.h"

@@ -199,6 +199,7 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     optim->clip_factor = 1.0;
     LNT_TRY(lnt_config_defaults(optim->row->options, &optim->options));
     LNT_TRY(lnt_config_from_text(optim->row->options, optim->row->name, text, &optim->options));
+    LNT_TRY(lnt_optim_check_names(optim->row, text));
     if (optim->row->check != NULL) LNT_TRY(optim->row->check(&optim->options));
     LNT_TRY(copy_groups(optim, params));
     if (optim->row->own_masters) LNT_TRY(lnt_plan_own_masters(optim->plan));

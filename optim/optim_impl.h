@@ -82,8 +82,9 @@ typedef struct lnt_state_array {
 /* Numbers of an algorithm's state, all f64: one per tensor, one per group, a ring of fixed length, or a single one. The
  * same walks as over arrays. They must be finite at the end of every step. */
 typedef struct lnt_state_values {
-    const char *name;                            /* of lnt_optim_values, and of the section in saved state */
-    uint64_t (*count)(const lnt_optim_t *optim); /* of tensors, groups, options and shapes alone */
+    const char *name; /* of lnt_optim_values, and of the section in saved state */
+    /* Fixed by tensors, groups (their first values included), options and shapes: asked once, at creation. */
+    uint64_t (*count)(const lnt_optim_t *optim);
     double initial;
     double low, high;        /* what a saved number must lie in; both 0: any */
     bool from_freeze, local; /* as of arrays */
@@ -128,7 +129,8 @@ struct lnt_optim_row {
     /* Before a step begins, constants of groups being ready: may change what it runs. Nothing durable may change; after
      * an error the step has not begun. NULL: nothing. */
     lnt_status_t (*prepare)(lnt_optim_t *optim, lnt_step_params_t *params);
-    /* Changes the constants of the groups that lnt_optim_begin has prepared, and nothing else. NULL: nothing. */
+    /* Changes the constants of the groups that lnt_optim_begin has prepared, and fills optim->work of the step; no
+     * state. NULL: nothing. */
     void (*begin)(lnt_optim_t *optim);
     uint64_t (*work_count)(const lnt_optim_t *optim); /* numbers in optim->work; NULL: none */
     uint32_t n_scratch;                               /* pieces of scratch that a survey needs, without clipping too */
@@ -147,6 +149,8 @@ struct lnt_optim_row {
 const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* variants too; NULL if unknown */
 /* The row that the text of options (may be NULL) asks for: `row` itself or a variant of it. */
 lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, const lnt_optim_row_t **row_p);
+/* Options with two names: LNT_ERR_INVALID_ARG if both are given, with different values. */
+lnt_status_t lnt_optim_check_names(const lnt_optim_row_t *row, const char *text);
 /* Rows of its table of values, and those that all algorithms have. */
 uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
 const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);

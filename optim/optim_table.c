@@ -1,4 +1,5 @@
 /* The algorithms: one row each. Names, options, creation and the docs test read this list. */
+#include <math.h>
 #include <string.h>
 
 #include "compat.h"
@@ -61,6 +62,43 @@ lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, 
     for (const lnt_optim_variant_t *v = row->variants; v != NULL && v->row != NULL && !chosen; v++) {
         LNT_TRY(is_chosen(row, v, text, &chosen));
         if (chosen) *row_p = v->row;
+    }
+    return LNT_OK;
+}
+
+/* NaN: the text does not give it. */
+static lnt_status_t given(const lnt_optim_row_t *row, const lnt_cfg_row_t *option, const char *text, double *value_p)
+{
+    const lnt_cfg_row_t table[2] = {*option, {.name = NULL}};
+    lnt_optim_options_t options = {0};
+    uint8_t *field = (uint8_t *)&options + option->offset;
+
+    *value_p = NAN;
+    memcpy(field, value_p, sizeof(*value_p));
+    LNT_TRY(lnt_config_pick(table, row->name, text, &options));
+    memcpy(value_p, field, sizeof(*value_p));
+    return LNT_OK;
+}
+
+static lnt_status_t check_pair(const lnt_optim_row_t *row, const lnt_cfg_row_t *one, const lnt_cfg_row_t *other,
+                               const char *text)
+{
+    double values[2];
+
+    LNT_TRY(given(row, one, text, &values[0]));
+    LNT_TRY(given(row, other, text, &values[1]));
+    if (isnan(values[0]) || isnan(values[1]) || values[0] == values[1]) return LNT_OK;
+    return lnt_error(LNT_ERR_INVALID_ARG, "give one of the two",
+                     "%s and %s are names of one option, and differ: %g, %g", one->name, other->name, values[0],
+                     values[1]);
+}
+
+lnt_status_t lnt_optim_check_names(const lnt_optim_row_t *row, const char *text)
+{
+    for (const lnt_cfg_row_t *one = row->options; one->name != NULL; one++) {
+        for (const lnt_cfg_row_t *other = one + 1; other->name != NULL; other++) {
+            if (one->offset == other->offset && one->type == LNT_CFG_F64) LNT_TRY(check_pair(row, one, other, text));
+        }
     }
     return LNT_OK;
 }

@@ -1,10 +1,18 @@
 /* Optimizers over a plan.
  *
- * Algorithms (lnt_optim_list): "adam" (L2 decay), "adamw" (decoupled decay), "onebit_adam" (1-bit Adam, Tang et al.,
- * ICML 2021, arXiv 2102.02888: Adam until the freeze, then v is frozen and the momentum travels as signs),
- * "zero_one_adam" (0/1 Adam, Lu et al., ICLR 2023, arXiv 2202.06009: variance steps at growing intervals, signs between
- * them, then local steps; the parameter buffer is a model copy that differs between ranks from one sync to the next).
- * Update, all in f32, bias corrections as running f64 products of beta rounded once per step (docs/numerics.md):
+ * Algorithms (lnt_optim_list; docs/optimizers.md has their formulas, options and sources):
+ *   "adam", "adamw"    L2 decay; decoupled decay
+ *   "lamb", "lambc"    AdamW with a trust ratio per tensor; the ratio limited to 1
+ *   "lans"             LAMB with gradients of norm 1 and two ratios
+ *   "came"             Adam's second moments kept as means of rows and columns, with confidence
+ *   "onebit_adam"      1-bit Adam (Tang et al., ICML 2021, arXiv 2102.02888): AdamW until the freeze, then v is frozen
+ *                      and the momentum travels as signs
+ *   "onebit_lamb"      1-bit LAMB (Li et al., arXiv 2104.06069): the same from LAMB, with frozen, scaled ratios
+ *   "zero_one_adam"    0/1 Adam (Lu et al., ICLR 2023, arXiv 2202.06009): variance steps at growing intervals, signs
+ *                      between them, then local steps; the parameter buffer is a model copy that differs between ranks
+ *                      from one sync to the next
+ * AdamW's update, all in f32, bias corrections as running f64 products of beta rounded once per step
+ * (docs/numerics.md):
  *
  *   m = b1 m + (1-b1) g      v = b2 v + (1-b2) g^2      x -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps) + decay
  *

@@ -2,7 +2,7 @@
 
     python3 make_onebit_cases.py OUT_DIR SEED CASES
 
-Without late comers, which the library does not take back yet: coordinates that are dead at the freeze get no gradient afterwards.
+Without late comers, which test_optim_late.c is about: coordinates that are dead at the freeze get no gradient afterwards.
 One file per case, little-endian:
 
     u32   magic "1BIT", n, nodes[n], n_tensors, lengths[n_tensors], non_freeze[n_tensors], T, freeze, block, warm codec, warm block,

@@ -213,6 +213,34 @@ START_TEST(limits_that_exclude_each_other_are_refused)
 }
 END_TEST
 
+static void names_body(rank_t *rank)
+{
+    static const struct {
+        const char *options;
+        lnt_status_t expected;
+    } cases[] = {{"clip=1,max_grad_norm=2", LNT_ERR_INVALID_ARG},
+                 {"max_grad_norm=0.5,clip=0", LNT_ERR_INVALID_ARG},
+                 {"max_grad_norm = 2 , clip = 1", LNT_ERR_INVALID_ARG},
+                 {"clip=1,max_grad_norm=1.0", LNT_OK},
+                 {"clip=1,clip=2", LNT_OK},
+                 {"max_grad_norm=2", LNT_OK}};
+    model_t model = {.n_tensors = 1, .lengths = {100}, .algorithm = "lamb"};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        model.options = cases[i].options;
+        ranks_ok(rank_plan(rank, &model));
+        ck_assert_int_eq(rank_optim(rank), cases[i].expected);
+        if (cases[i].expected != LNT_OK) ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "max_grad_norm"));
+        rank_close(rank);
+    }
+}
+
+START_TEST(two_names_of_one_option_must_agree)
+{
+    ranks_run(&(world_t){.n_ranks = 1, .quiet = true}, names_body, NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("lamb");
@@ -222,6 +250,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_tensor_moves_by_its_norm_times_lr, 0, EXACT_WORLDS);
     tcase_add_loop_test(tcase, units_of_gradients_do_not_matter, 0, EXACT_WORLDS);
     tcase_add_test(tcase, limits_that_exclude_each_other_are_refused);
+    tcase_add_test(tcase, two_names_of_one_option_must_agree);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
