@@ -85,6 +85,21 @@ lnt_status_t lnt_state_parse(const void *data, uint64_t n, lnt_state_blob_t *blo
     return LNT_OK;
 }
 
+bool lnt_state_next_extent(const uint8_t *payload, uint64_t bytes, uint64_t *pos, lnt_state_extent_t *extent,
+                           const uint8_t **values_p)
+{
+    if (bytes - *pos < sizeof(*extent)) return false;
+    memcpy(extent, payload + *pos, sizeof(*extent));
+    *pos += sizeof(*extent);
+    if (extent->program >= LNT_PROGRAMS_MAX || extent->server > 1 || extent->codec_worker >= extent->n_workers ||
+        (extent->server != 0 && extent->codec_worker != 0) || extent->count > (bytes - *pos) / sizeof(float) ||
+        lnt_state_padded(extent->count * sizeof(float)) > bytes - *pos)
+        return false;
+    *values_p = payload + *pos;
+    *pos += lnt_state_padded(extent->count * sizeof(float));
+    return true;
+}
+
 static lnt_status_t check_tensor(const lnt_optim_t *optim, uint32_t number, const lnt_state_tensor_t *row,
                                  const char *name)
 {

@@ -136,27 +136,19 @@ static bool lies_inside(const lnt_optim_t *optim, const lnt_state_extent_t *save
            saved->count <= optim->tensors[saved->tensor].count - saved->offset;
 }
 
-lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
-                                   uint64_t left)
+lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs,
+                                   const uint8_t *section, uint64_t bytes)
 {
-    while (left != 0) {
+    for (uint64_t pos = 0; pos < bytes;) {
         lnt_state_extent_t saved;
-        if (left < sizeof(saved)) break;
-        memcpy(&saved, at, sizeof(saved));
-        at += sizeof(saved);
-        left -= sizeof(saved);
-        if (saved.program >= LNT_PROGRAMS_MAX || (programs >> saved.program & 1u) == 0 || !lies_inside(optim, &saved) ||
-            left < lnt_state_padded(saved.count * sizeof(float))) {
-            break;
-        }
+        const uint8_t *values;
+        if (!lnt_state_next_extent(section, bytes, &pos, &saved, &values) || (programs >> saved.program & 1u) == 0 ||
+            !lies_inside(optim, &saved))
+            return lnt_state_corrupt("impossible list of errors");
         errors->present |= 1u << saved.program;
-        LNT_TRY(take_extent(errors, &saved, at));
-        at += lnt_state_padded(saved.count * sizeof(float));
-        left -= lnt_state_padded(saved.count * sizeof(float));
+        LNT_TRY(take_extent(errors, &saved, values));
     }
-    return left == 0
-               ? LNT_OK
-               : lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible list of errors");
+    return LNT_OK;
 }
 
 /* A section from its rank to all, into errors->stream. */

@@ -89,6 +89,11 @@ lnt_status_t lnt_state_parse(const void *bytes, uint64_t n, lnt_state_blob_t *bl
 
 lnt_status_t lnt_state_corrupt(const char *what); /* reports it */
 
+/* The extent at *pos of an errors section, moving *pos behind its values. False: there can be no such extent, whatever
+ * the model; the caller knows which tensors there are. */
+bool lnt_state_next_extent(const uint8_t *payload, uint64_t bytes, uint64_t *pos, lnt_state_extent_t *extent,
+                           const uint8_t **values_p);
+
 /* The second half of lnt_state_check: what is in the sections of a blob of this model, algorithm and plan. */
 lnt_status_t lnt_state_check_content(const lnt_optim_t *optim, const lnt_state_blob_t *blob);
 
@@ -112,8 +117,8 @@ typedef struct lnt_state_errors {
 lnt_status_t lnt_state_errors_measure(lnt_optim_t *optim, lnt_state_errors_t *errors, uint64_t longest_section);
 void lnt_state_errors_release(lnt_state_errors_t *errors);
 /* One rank's section. */
-lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs, const uint8_t *at,
-                                   uint64_t left);
+lnt_status_t lnt_state_errors_take(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs,
+                                   const uint8_t *section, uint64_t bytes);
 /* Collective: section_bytes[r] is the length of rank r's errors section; mine is this rank's. */
 lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *errors, uint32_t programs,
                                       const uint8_t *mine, const uint64_t *section_bytes);

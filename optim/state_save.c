@@ -132,19 +132,12 @@ static lnt_status_t next_piece(const lnt_state_save_t *save, uint32_t rank, uint
     const lnt_state_extent_t *extent = &piece->extent;
     uint64_t count;
 
-    if (part->bytes - *pos < sizeof(*extent)) return corrupt(rank, "impossible list of errors");
-    memcpy(&piece->extent, part->payload + *pos, sizeof(*extent));
-    *pos += sizeof(*extent);
-    if (extent->program >= LNT_PROGRAMS_MAX || extent->server > 1 || extent->n_workers == 0 ||
-        extent->codec_worker >= extent->n_workers ||
+    if (!lnt_state_next_extent(part->payload, part->bytes, pos, &piece->extent, &piece->values) ||
         (extent->tensor >= save->n_tensors && extent->tensor != LNT_TENSOR_PAD))
         return corrupt(rank, "impossible list of errors");
     count = extent->tensor == LNT_TENSOR_PAD ? UINT32_MAX : save->counts[extent->tensor];
-    if (extent->count > count || (extent->tensor != LNT_TENSOR_PAD && extent->offset > count - extent->count) ||
-        part->bytes - *pos < lnt_state_padded(extent->count * sizeof(float)))
+    if (extent->count > count || (extent->tensor != LNT_TENSOR_PAD && extent->offset > count - extent->count))
         return corrupt(rank, "impossible list of errors");
-    piece->values = part->payload + *pos;
-    *pos += lnt_state_padded(extent->count * sizeof(float));
     return LNT_OK;
 }
 

@@ -32,10 +32,14 @@ static void print_header_json(const char *name, const lnt_state_header_t *h)
     json_text(stdout, "phase", lnt_phase_name((lnt_phase_t)h->phase));
     printf("\"step\": %llu, \"skipped\": %llu, \"frozen\": %u, \"rank\": %u, \"world\": %u, \"n_nodes\": %u, ",
            (unsigned long long)h->step, (unsigned long long)h->skipped, h->frozen, h->rank, h->world, h->n_nodes);
-    printf("\"format\": %u, \"bytes\": %llu, \"loss_scale\": %.17g, \"micro_steps\": %u, \"grad_norm\": %.17g, ",
-           h->version, (unsigned long long)h->bytes, h->loss_scale, h->micro_steps, h->grad_norm);
-    printf("\"dead_share\": %.17g, \"dropped_norm\": %.17g, \"model_hash\": \"%016llx\", \"layout_hash\": \"%016llx\"",
-           h->dead_share, h->dropped_norm, (unsigned long long)h->model_hash, (unsigned long long)h->layout_hash);
+    printf("\"format\": %u, \"bytes\": %llu, \"micro_steps\": %u, ", h->version, (unsigned long long)h->bytes,
+           h->micro_steps);
+    json_number(stdout, "loss_scale", h->loss_scale);
+    json_number(stdout, "grad_norm", h->grad_norm);
+    json_number(stdout, "dead_share", h->dead_share);
+    json_number(stdout, "dropped_norm", h->dropped_norm);
+    printf("\"model_hash\": \"%016llx\", \"layout_hash\": \"%016llx\"", (unsigned long long)h->model_hash,
+           (unsigned long long)h->layout_hash);
 }
 
 static void print_sections(const lnt_state_blob_t *blob, bool json)
@@ -44,7 +48,9 @@ static void print_sections(const lnt_state_blob_t *blob, bool json)
     for (uint32_t i = 0; i < blob->header.n_sections; i++) {
         const lnt_state_part_t *part = &blob->parts[i];
         if (json) {
-            printf("%s\"%s\": %llu", i == 0 ? "" : ", ", part->name, (unsigned long long)part->bytes);
+            printf("%s", i == 0 ? "" : ", ");
+            json_string(stdout, part->name);
+            printf(": %llu", (unsigned long long)part->bytes);
         } else {
             printf(" %s %llu%s", part->name, (unsigned long long)part->bytes,
                    i + 1 < blob->header.n_sections ? "," : " bytes\n");
@@ -118,15 +124,9 @@ static bool sum_errors(const lnt_state_part_t *part, error_sum_t sums[LNT_PROGRA
 {
     for (uint64_t pos = 0; pos < part->bytes;) {
         lnt_state_extent_t extent;
-        if (part->bytes - pos < sizeof(extent)) return false;
-        memcpy(&extent, part->payload + pos, sizeof(extent));
-        pos += sizeof(extent);
-        if (extent.program >= LNT_PROGRAMS_MAX || extent.server > 1 ||
-            extent.count > (part->bytes - pos) / sizeof(float) ||
-            lnt_state_padded(extent.count * sizeof(float)) > part->bytes - pos)
-            return false;
-        add_extent(&sums[extent.program][extent.server], part->payload + pos, extent.count);
-        pos += lnt_state_padded(extent.count * sizeof(float));
+        const uint8_t *values;
+        if (!lnt_state_next_extent(part->payload, part->bytes, &pos, &extent, &values)) return false;
+        add_extent(&sums[extent.program][extent.server], values, extent.count);
     }
     return true;
 }
@@ -134,10 +134,12 @@ static bool sum_errors(const lnt_state_part_t *part, error_sum_t sums[LNT_PROGRA
 static void print_error(uint32_t program, const char *role, const error_sum_t *sum, bool json, bool first)
 {
     if (json) {
-        printf("%s{\"program\": %u, \"role\": \"%s\", \"extents\": %llu, \"elements\": %llu, \"norm\": %.17g, "
-               "\"largest\": %.17g}",
-               first ? "" : ", ", program, role, (unsigned long long)sum->extents, (unsigned long long)sum->elems,
-               sqrt(sum->squares), sum->largest);
+        printf("%s{", first ? "" : ", ");
+        json_text(stdout, "role", role);
+        json_number(stdout, "norm", sqrt(sum->squares));
+        json_number(stdout, "largest", sum->largest);
+        printf("\"program\": %u, \"extents\": %llu, \"elements\": %llu}", program, (unsigned long long)sum->extents,
+               (unsigned long long)sum->elems);
     } else {
         printf("  errors of program %u, %s: %llu elements in %llu pieces, norm %g, largest %g\n", program, role,
                (unsigned long long)sum->elems, (unsigned long long)sum->extents, sqrt(sum->squares), sum->largest);

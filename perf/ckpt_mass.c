@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ckpt_tool.h"
+#include "common_json.h"
 
 bool ckpt_total_mass(const lnt_state_save_t *save, lnt_state_mass_t *mass_p)
 {
@@ -23,9 +24,14 @@ void ckpt_print_mass(const ckpt_config_t *config, const lnt_state_mass_t *mass)
     const double moved = mass->magnitude > 0 ? fabs(mass->after - mass->before) / mass->magnitude : 0;
 
     if (config->json) {
-        printf(", \"residual_before\": %.17g, \"residual_after\": %.17g, \"relative_difference\": %.17g, "
-               "\"residual_magnitude\": %.17g, \"residual_norm\": %.17g}\n",
-               mass->before, mass->after, moved, mass->magnitude, sqrt(mass->squares));
+        printf(", ");
+        json_number(stdout, "residual_before", mass->before);
+        json_number(stdout, "residual_after", mass->after);
+        json_number(stdout, "relative_difference", moved);
+        json_number(stdout, "residual_norm", sqrt(mass->squares));
+        printf("\"residual_magnitude\": ");
+        json_value(stdout, mass->magnitude);
+        printf("}\n");
     } else {
         printf("residual: mass %.9g before, %.9g after, relative difference %.3g (of the sum of magnitudes %.9g; norm "
                "%.9g)\n",

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "common_json.h"
+
 /* Which files are bad by themselves; all of them are named, not only the first. */
 static uint32_t count_bad(const ckpt_files_t *files)
 {
@@ -26,9 +28,10 @@ static int print_save(const ckpt_config_t *config, const lnt_state_save_t *save)
     if (!ckpt_total_mass(save, &mass)) return TOOL_FAILED;
     mass.after = mass.before;
     if (config->json) {
-        printf(
-            "{\"sound\": true, \"algorithm\": \"%s\", \"step\": %llu, \"world\": %u, \"n_nodes\": %u, \"tensors\": %u",
-            header->algorithm, (unsigned long long)header->step, header->world, header->n_nodes, header->n_tensors);
+        printf("{");
+        json_text(stdout, "algorithm", header->algorithm);
+        printf("\"sound\": true, \"step\": %llu, \"world\": %u, \"n_nodes\": %u, \"tensors\": %u",
+               (unsigned long long)header->step, header->world, header->n_nodes, header->n_tensors);
     } else {
         printf("sound: one save of %s, step %llu, %u ranks on %u nodes, %u tensors\n", header->algorithm,
                (unsigned long long)header->step, header->world, header->n_nodes, header->n_tensors);

@@ -4,7 +4,13 @@
 
 #include <stdio.h>
 
-/* "key": "text", with what JSON does not allow in text replaced, and a comma and blank behind it. */
+/* "text", with what JSON does not allow in text escaped. */
+void json_string(FILE *file, const char *text);
+/* "key": "text", and a comma and blank behind it. */
 void json_text(FILE *file, const char *key, const char *text);
+/* The number, exactly; null where it is not finite: JSON has no word for that. */
+void json_value(FILE *file, double value);
+/* "key": value, and a comma and blank behind it. */
+void json_number(FILE *file, const char *key, double value);
 
 #endif

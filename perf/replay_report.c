@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common_json.h"
+
 void replay_report_add(replay_report_t *report, const char *array, size_t step, double deviation, double tolerance)
 {
     if (report->n_rows == report->room) {
@@ -31,8 +33,10 @@ static bool is_good(const replay_row_t *row)
 
 static void write_json(const replay_report_t *report, const char *case_name, int code, FILE *out)
 {
-    fprintf(out, "{\"case\": \"%s\", \"passed\": %s, \"problem\": \"%s\", \"rows\": [", case_name,
-            (code == REPLAY_OK) ? "true" : "false", report->problem);
+    fprintf(out, "{");
+    json_text(out, "case", case_name);
+    json_text(out, "problem", report->problem);
+    fprintf(out, "\"passed\": %s, \"rows\": [", (code == REPLAY_OK) ? "true" : "false");
     for (size_t i = 0; i < report->n_rows; ++i) {
         const replay_row_t *row = &report->rows[i];
 

@@ -3,8 +3,6 @@
  */
 #include "plan_impl.h"
 
-enum { PAD_PLACE_BITS = 36 }; /* LNT_PAD_PLACE */
-
 lnt_unit_t lnt_plan_unit(const lnt_plan_t *plan)
 {
     lnt_unit_t unit = LNT_UNIT_NONE;
@@ -97,7 +95,7 @@ lnt_status_t lnt_plan_fit_unit(const lnt_plan_t *plan, lnt_extent_t *extents, ln
     }
     if (padded != count) {
         extents[params->n_extents++] =
-            (lnt_extent_t){LNT_TENSOR_PAD, (uint64_t)extents[0].tensor << PAD_PLACE_BITS, padded - count};
+            (lnt_extent_t){LNT_TENSOR_PAD, extents[0].tensor * (LNT_PAD_PLACE(UINT64_MAX) + 1), padded - count};
     }
     params->packed = true;
     params->codec.cfg.block = (uint32_t)(padded / n_ranks);

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../../optim/state_format.h"
+#include "../../src/base/hash.h"
 #include "ranks.h"
 
 #define TOOL LNT_BINARY_DIR "/perf/linnet-ckpt"
@@ -218,6 +220,64 @@ START_TEST(info_says_what_is_there)
 }
 END_TEST
 
+/* Whole again after a change. */
+static void seal_header(files_t *files, uint32_t rank, const lnt_state_header_t *changed)
+{
+    lnt_state_header_t header = *changed;
+
+    header.crc = lnt_crc32c(0, &header, offsetof(lnt_state_header_t, crc));
+    memcpy(files->blob[rank], &header, sizeof(header));
+    write_blob(files, rank);
+}
+
+/* The first piece of a server in the file of a rank is said to be of worker 1; false if this rank has none. */
+static bool confuse_server(files_t *files, uint32_t rank)
+{
+    lnt_state_blob_t blob;
+    lnt_state_section_t section;
+    const lnt_state_part_t *part;
+    uint8_t *payload;
+
+    ranks_ok(lnt_state_parse(files->blob[rank], files->bytes[rank], &blob));
+    part = lnt_state_find(&blob, LNT_STATE_ERRORS);
+    payload = (uint8_t *)files->blob[rank] + (part->payload - (const uint8_t *)files->blob[rank]);
+    for (uint64_t pos = 0, at = 0; pos < part->bytes; at = pos) {
+        lnt_state_extent_t extent;
+        const uint8_t *values;
+        ck_assert(lnt_state_next_extent(payload, part->bytes, &pos, &extent, &values));
+        if (extent.server == 0) continue;
+        extent.codec_worker = 1;
+        memcpy(payload + at, &extent, sizeof(extent));
+        memcpy(&section, payload - sizeof(section), sizeof(section));
+        section.crc = lnt_state_section_crc(&section, payload);
+        memcpy(payload - sizeof(section), &section, sizeof(section));
+        write_blob(files, rank);
+        return true;
+    }
+    return false;
+}
+
+START_TEST(json_has_null_for_what_is_not_finite_and_no_raw_text)
+{
+    char text[TEXT];
+    lnt_state_header_t header;
+    files_t files;
+
+    if (tool_is_missing()) return;
+    files = make_files();
+    memcpy(&header, files.blob[1], sizeof(header));
+    header.grad_norm = INFINITY;
+    header.dropped_norm = NAN;
+    (void)snprintf(header.algorithm, sizeof(header.algorithm), "a\"b\\c\nd");
+    seal_header(&files, 1, &header);
+    ck_assert_int_eq(run(text, "%s info --json '%s/old.1' 2>&1", TOOL, files.folder), 0);
+    ck_assert_ptr_nonnull(strstr(text, "\"grad_norm\": null, "));
+    ck_assert_ptr_nonnull(strstr(text, "\"dropped_norm\": null, "));
+    ck_assert_ptr_nonnull(strstr(text, "\"algorithm\": \"a\\\"b\\\\c\\u000ad\", "));
+    end_files(&files);
+}
+END_TEST
+
 static void expect_bad(const files_t *files, const char *which, int code, const char *says)
 {
     char text[TEXT];
@@ -254,6 +314,21 @@ START_TEST(what_is_bad_is_refused_and_writes_nothing)
 }
 END_TEST
 
+START_TEST(a_server_is_no_worker)
+{
+    uint32_t rank = 0;
+    files_t files;
+
+    if (tool_is_missing()) return;
+    files = make_files();
+    while (!confuse_server(&files, rank))
+        ck_assert_uint_lt(++rank, RANKS);
+    expect_bad(&files, "verify old.?", 1, "impossible list of errors");
+    expect_bad(&files, "info old.?", 1, "the list of errors is impossible");
+    end_files(&files);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ckpt");
@@ -263,6 +338,8 @@ int main(void)
     tcase_add_test(tcase, the_same_world_is_copied);
     tcase_add_test(tcase, info_says_what_is_there);
     tcase_add_test(tcase, what_is_bad_is_refused_and_writes_nothing);
+    tcase_add_test(tcase, json_has_null_for_what_is_not_finite_and_no_raw_text);
+    tcase_add_test(tcase, a_server_is_no_worker);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
