@@ -80,6 +80,7 @@ typedef struct replay_run {
     replay_report_t *report;
     replay_rank_t ranks[REPLAY_MAX_RANKS];
     float *room; /* [n_elems] of the comparing rank */
+    _Atomic uint32_t meetings;
 } replay_run_t;
 
 /* Compares every recorded array of this call; reads all ranks, which wait. Also once before the first call: names

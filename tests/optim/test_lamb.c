@@ -4,7 +4,7 @@
 #include "../../optim/optim_impl.h"
 #include "exact_trial.h"
 
-enum { STEPS = 40 };
+enum { STEPS = TEST_SANITIZED ? 12 : 40 };
 
 typedef struct variant {
     const char *algorithm, *options;

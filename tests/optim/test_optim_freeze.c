@@ -44,8 +44,11 @@ static drill_t make_drill(void)
 
 static void open_drill(rank_t *rank, drill_t *drill)
 {
-    drill->model.groups = &drill->group;
-    drill->model.options = drill->options;
+    if (rank->rank == 0) { /* the drill belongs to all */
+        drill->model.groups = &drill->group;
+        drill->model.options = drill->options;
+    }
+    ranks_barrier();
     rank_open(rank, &drill->model);
 }
 

@@ -100,8 +100,10 @@ static void save_state(rank_t *rank, save_t *save)
     ranks_ok(lnt_optim_state_size(rank->optim, &save->bytes[rank->rank]));
     save->blob[rank->rank] = malloc(save->bytes[rank->rank]);
     ranks_ok(lnt_optim_state_export(rank->optim, save->blob[rank->rank], save->bytes[rank->rank]));
-    save->n = rank->world->n_ranks;
-    save->hash = lnt_optim_hash(rank->optim);
+    if (rank->rank == 0) {
+        save->n = rank->world->n_ranks;
+        save->hash = lnt_optim_hash(rank->optim);
+    }
     ranks_barrier();
 }
 
@@ -286,8 +288,7 @@ static void whole_body(rank_t *rank)
 
     rank_open(rank, &move->model);
     train(rank, move, 0, SAVE_AT + 6);
-    move->from.hash = lnt_optim_hash(rank->optim);
-    ranks_barrier();
+    if (rank->rank == 0) move->from.hash = lnt_optim_hash(rank->optim);
     rank_close(rank);
 }
 
