@@ -1,6 +1,6 @@
 /* Elementwise work of a step outside the codecs, for device memory. A warp takes a block of the batch, chunk by chunk.
  */
-#include "run_cuda.cuh"
+#include "start_cuda.cuh"
 
 #include "bf16_math.h"
 #include "f16_math.h"
@@ -19,15 +19,12 @@ template <class WORK>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_array_blocks(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_array_call_t call)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
         uint32_t bad = 0;
-        for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK)
-            bad |= WORK::chunk(run, lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK)), call);
+        lnt_dev_each_chunk(run, block, begin, end,
+                           [&](const lnt_dev_chunk_t &chunk) { bad |= WORK::chunk(run, chunk, call); });
         lnt_dev_poison(run.poisoned, lnt_dev_any(bad));
-    }
+    });
 }
 
 template <class TYPE> struct lnt_widen {
@@ -108,33 +105,35 @@ struct lnt_check {
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_square_sum_blocks(const __grid_constant__ lnt_cuda_batch_t batch)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
         lnt_dev_measure_t m = lnt_dev_measure_zero();
-        for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK) {
-            lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
+        lnt_dev_each_chunk(run, block, begin, end, [&](const lnt_dev_chunk_t &chunk) {
             float a[ROUNDS][LNT_QUAD];
-            lnt_load_f32<ROUNDS>((const float *)run.values + at, chunk.e, chunk.n, a);
+            lnt_load_f32<ROUNDS>((const float *)run.values + chunk.at, chunk.e, chunk.n, a);
             LNT_UNROLL
             for (int r = 0; r < ROUNDS; r++)
                 lnt_dev_add_to_lanes(a[r], LNT_SCALE_L2, m.lanes);
-        }
+        });
         double sum = lnt_dev_tree_combine(m.lanes);
         if (lnt_dev_thread_in_warp() == 0) run.sums[block] = sum;
-    }
+    });
 }
 
 /* ---- launchers ---- */
 
-static lnt_status_t start(lnt_cuda_array_kernel_t kernel, const lnt_cuda_batch_t *batch,
-                          const lnt_dev_array_call_t &call, void *stream)
+static bool converts(const lnt_cuda_run_t &run)
 {
-    if (batch->block == 0) return LNT_ERR_INVALID_ARG;
-    if (batch->n_blocks == 0) return LNT_OK;
-    LNT_LAUNCH(kernel, lnt_cuda_grid(batch->n_blocks), LNT_CUDA_THREADS, 0, stream, *batch, call);
-    return lnt_cuda_launch_status();
+    return run.values && run.out;
+}
+
+static bool checks(const lnt_cuda_run_t &run)
+{
+    return run.values != NULL;
+}
+
+static bool sums(const lnt_cuda_run_t &run)
+{
+    return run.values && run.sums;
 }
 
 static lnt_status_t widen(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, float factor, bool add, void *stream)
@@ -144,7 +143,7 @@ static lnt_status_t widen(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, floa
                                                                      lnt_array_blocks<lnt_widen<lnt_type_f16>>};
     lnt_dev_array_call_t call = {factor, add, false};
     if ((unsigned)dtype >= LNT_DTYPE_COUNT) return LNT_ERR_INVALID_ARG;
-    return start(kernels[dtype], batch, call, stream);
+    return lnt_cuda_start(kernels[dtype], batch->cut.n_blocks, batch, converts, stream, call);
 }
 
 static lnt_status_t narrow(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, void *stream)
@@ -154,21 +153,18 @@ static lnt_status_t narrow(const lnt_cuda_batch_t *batch, lnt_dtype_t dtype, voi
         lnt_array_blocks<lnt_narrow_half<lnt_narrow_bf16>>, lnt_array_blocks<lnt_narrow_half<lnt_narrow_f16>>};
     lnt_dev_array_call_t call = {1.0f, false, false};
     if ((unsigned)dtype >= LNT_DTYPE_COUNT) return LNT_ERR_INVALID_ARG;
-    return start(kernels[dtype], batch, call, stream);
+    return lnt_cuda_start(kernels[dtype], batch->cut.n_blocks, batch, converts, stream, call);
 }
 
 static lnt_status_t check(const lnt_cuda_batch_t *batch, bool squares, void *stream)
 {
     lnt_dev_array_call_t call = {1.0f, false, squares};
-    return start(lnt_array_blocks<lnt_check>, batch, call, stream);
+    return lnt_cuda_start(lnt_array_blocks<lnt_check>, batch->cut.n_blocks, batch, checks, stream, call);
 }
 
 static lnt_status_t square_sums(const lnt_cuda_batch_t *batch, void *stream)
 {
-    if (batch->block == 0) return LNT_ERR_INVALID_ARG;
-    if (batch->n_blocks == 0) return LNT_OK;
-    LNT_LAUNCH(lnt_square_sum_blocks, lnt_cuda_grid(batch->n_blocks), LNT_CUDA_THREADS, 0, stream, *batch);
-    return lnt_cuda_launch_status();
+    return lnt_cuda_start(lnt_square_sum_blocks, batch->cut.n_blocks, batch, sums, stream);
 }
 
 extern "C" const lnt_cuda_array_ops_t *lnt_cuda_array_ops(void)

@@ -36,13 +36,10 @@ template <class CODEC, class SOURCE, int ROUNDS>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_encode_blocks(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t at = block * batch.block;
-        lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, run.n, batch.block));
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
+        lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, begin, (uint32_t)(end - begin));
         lnt_dev_encode_block<CODEC, SOURCE, ROUNDS>(run, chunk, call);
-    }
+    });
 }
 
 /* A block of any size, chunk by chunk: first measured, if the codec measures, then coded. */
@@ -53,21 +50,20 @@ LNT_DEVICE void lnt_dev_encode_chunks(const lnt_cuda_run_t &run, uint64_t block,
     float a[LNT_ROUNDS_CHUNK][LNT_QUAD], scale = 0.0f;
     lnt_dev_measure_t m = lnt_dev_measure_zero();
     bool clean = true;
-    for (uint64_t at = begin; at < end && CODEC::HAS_SCALES; at += LNT_CUDA_CHUNK) {
-        lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
-        SOURCE::template load<CODEC, LNT_ROUNDS_CHUNK>(run, chunk, call, a);
-        lnt_dev_form<CODEC, LNT_ROUNDS_CHUNK>(chunk, a, &m);
-        lnt_dev_measure<CODEC, LNT_ROUNDS_CHUNK>(chunk, call.rule, a, &m);
-    }
-    if (CODEC::HAS_SCALES)
+    if (CODEC::HAS_SCALES) {
+        lnt_dev_each_chunk(run, block, begin, end, [&](const lnt_dev_chunk_t &chunk) {
+            SOURCE::template load<CODEC, LNT_ROUNDS_CHUNK>(run, chunk, call, a);
+            lnt_dev_form<CODEC, LNT_ROUNDS_CHUNK>(chunk, a, &m);
+            lnt_dev_measure<CODEC, LNT_ROUNDS_CHUNK>(chunk, call.rule, a, &m);
+        });
         clean = lnt_dev_finish<CODEC>(m, __reduce_add_sync(LNT_WHOLE_WARP, m.count), call.rule, &scale);
-    for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK) {
-        lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
+    }
+    lnt_dev_each_chunk(run, block, begin, end, [&](const lnt_dev_chunk_t &chunk) {
         SOURCE::template load<CODEC, LNT_ROUNDS_CHUNK>(run, chunk, call, a);
         lnt_dev_form<CODEC, LNT_ROUNDS_CHUNK>(chunk, a, &m);
-        m.squares |= lnt_dev_code<CODEC, LNT_ROUNDS_CHUNK>(chunk, scale, !clean, a, lnt_dev_codes<CODEC>(run, at),
-                                                           lnt_dev_error_out(run, at));
-    }
+        m.squares |= lnt_dev_code<CODEC, LNT_ROUNDS_CHUNK>(chunk, scale, !clean, a, lnt_dev_codes<CODEC>(run, chunk.at),
+                                                           lnt_dev_error_out(run, chunk.at));
+    });
     if (CODEC::HAS_SCALES) lnt_dev_store_scale(run.scales + 4 * block, scale);
     lnt_dev_poison(run.poisoned, lnt_dev_any(m.bad | (call.squares ? m.squares : 0)) || !clean);
 }
@@ -76,17 +72,15 @@ template <class CODEC, class SOURCE>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_encode_chunks(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
         lnt_dev_encode_chunks<CODEC, SOURCE>(run, block, begin, end, call);
-    }
+    });
 }
 
-template <class CODEC, int ROUNDS>
+template <class CODEC>
 LNT_DEVICE void lnt_dev_decode_chunk(const lnt_cuda_run_t &run, const lnt_dev_chunk_t &chunk, bool add)
 {
+    constexpr int ROUNDS = LNT_ROUNDS_CHUNK;
     float a[ROUNDS][LNT_QUAD];
     float *out = (float *)run.out + chunk.at;
     lnt_dev_clear<ROUNDS>(a);
@@ -98,19 +92,14 @@ LNT_DEVICE void lnt_dev_decode_chunk(const lnt_cuda_run_t &run, const lnt_dev_ch
     lnt_store_f32<ROUNDS>(out, chunk.e, chunk.n, a);
 }
 
-template <class CODEC, int ROUNDS>
+template <class CODEC>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_decode_blocks(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    constexpr uint32_t step = ROUNDS * LNT_ROUND;
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
-        for (uint64_t at = begin; at < end; at += step)
-            lnt_dev_decode_chunk<CODEC, ROUNDS>(run, lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, step)),
-                                                call.add);
-    }
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
+        lnt_dev_each_chunk(run, block, begin, end,
+                           [&](const lnt_dev_chunk_t &chunk) { lnt_dev_decode_chunk<CODEC>(run, chunk, call.add); });
+    });
 }
 
 #endif

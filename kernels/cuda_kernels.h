@@ -4,7 +4,10 @@
  * Every launcher takes a batch, hundreds of runs in one launch if need be, and a stream (a cudaStream_t). Nothing is
  * allocated, waited for or read back, so launches may be captured into a graph. All pointers are device memory with
  * the alignment of their element; scales and codes may lie anywhere. What goes wrong on the device shows when the
- * stream is waited for; a launcher reports what keeps a launch from starting, as a bare status.
+ * stream is waited for; a launcher reports what keeps a launch from starting, as a bare status. LNT_ERR_INVALID_ARG:
+ * what the host sees to be no batch (blocks of 0 elements or not the codec's, more elements than memory can have, a
+ * number of blocks that is not the run's, no table of blocks), no such dtype, or, in a batch of one, which the host can
+ * look at, an array missing that the op needs. What lies in device memory is not looked at.
  */
 #ifndef LNT_CUDA_KERNELS_H
 #define LNT_CUDA_KERNELS_H
@@ -37,38 +40,66 @@ typedef struct lnt_cuda_run {
     const void *consts;     /* likewise */
 } lnt_cuda_run_t;
 
-/* Runs and the blocks they are cut into: run r has the blocks first_block[r] .. first_block[r + 1] - 1 of the batch.
- * lnt_cuda_batch_one makes a batch of one that travels with the launch; a larger one lies in device memory and is
- * laid out once (lnt_cuda_batch_blocks). */
-typedef struct lnt_cuda_batch {
-    const lnt_cuda_run_t *runs;  /* device memory; NULL: `one` */
-    const uint64_t *first_block; /* device memory, n_runs + 1 numbers */
+/* How the runs of a batch are cut into blocks: run r has the blocks first_block[r] .. first_block[r + 1] - 1. */
+typedef struct lnt_cuda_cut {
+    const uint64_t *first_block; /* device memory, n_runs + 1 numbers; not used where there is one run */
     uint32_t n_runs;
     uint32_t block; /* elements, a multiple of 64: the codec's block; for array ops any */
     uint64_t n_blocks;
+} lnt_cuda_cut_t;
+
+/* lnt_cuda_batch_one makes a batch of one that travels with the launch; a larger one lies in device memory and is
+ * laid out once (lnt_cuda_batch_blocks). Other runs (optim/update_cuda.h) have batches of the same fields. */
+typedef struct lnt_cuda_batch {
+    const lnt_cuda_run_t *runs; /* device memory; NULL: `one` */
+    lnt_cuda_cut_t cut;
     lnt_cuda_run_t one;
 } lnt_cuda_batch_t;
+
+/* More elements than memory has addresses for are a mistake. Also keeps sums of places from overflowing. */
+#define LNT_CUDA_ELEMS_MAX ((uint64_t)1 << 60)
+
+static inline bool lnt_cuda_may_cut(uint64_t n, uint32_t block)
+{
+    return block != 0 && n <= LNT_CUDA_ELEMS_MAX;
+}
+
+/* Of one run. A cut that cannot be (blocks of 0 elements, too many elements) has blocks of 0, and every launcher
+ * refuses it. */
+static inline lnt_cuda_cut_t lnt_cuda_cut_one(uint64_t n, uint32_t block)
+{
+    const bool legal = lnt_cuda_may_cut(n, block);
+    lnt_cuda_cut_t cut;
+    cut.first_block = NULL;
+    cut.n_runs = 1;
+    cut.block = legal ? block : 0;
+    cut.n_blocks = legal ? n / block + (n % block != 0) : 0;
+    return cut;
+}
 
 static inline lnt_cuda_batch_t lnt_cuda_batch_one(const lnt_cuda_run_t *run, uint32_t block)
 {
     lnt_cuda_batch_t batch;
     batch.runs = NULL;
-    batch.first_block = NULL;
-    batch.n_runs = 1;
-    batch.block = block;
-    batch.n_blocks = run->n / block + (run->n % block != 0);
+    batch.cut = lnt_cuda_cut_one(run->n, block);
     batch.one = *run;
     return batch;
 }
 
-/* Fills first_block (host memory, n_runs + 1 numbers, to be copied to the device) and returns the number of blocks. */
-static inline uint64_t lnt_cuda_batch_blocks(const lnt_cuda_run_t *runs, uint32_t n_runs, uint32_t block,
-                                             uint64_t *first_block)
+/* Fills first_block (host memory, n_runs + 1 numbers, to be copied to the device) and the number of blocks.
+ * LNT_ERR_INVALID_ARG: blocks of 0 elements, no runs where there should be, or too many elements in them. */
+static inline lnt_status_t lnt_cuda_batch_blocks(const lnt_cuda_run_t *runs, uint32_t n_runs, uint32_t block,
+                                                 uint64_t *first_block, uint64_t *n_blocks_p)
 {
+    uint64_t n = 0;
+    if (block == 0 || first_block == NULL || (runs == NULL && n_runs != 0)) return LNT_ERR_INVALID_ARG;
     first_block[0] = 0;
-    for (uint32_t r = 0; r < n_runs; r++)
-        first_block[r + 1] = first_block[r] + runs[r].n / block + (runs[r].n % block != 0);
-    return first_block[n_runs];
+    for (uint32_t r = 0; r < n_runs; r++) {
+        if (!lnt_cuda_may_cut(runs[r].n, block) || !lnt_cuda_may_cut(n += runs[r].n, block)) return LNT_ERR_INVALID_ARG;
+        first_block[r + 1] = first_block[r] + lnt_cuda_cut_one(runs[r].n, block).n_blocks;
+    }
+    *n_blocks_p = first_block[n_runs];
+    return LNT_OK;
 }
 
 /* As lnt_codec_ops_t. `squares`: also poison the word (not the block) when the f32 square of a live value + error, or

@@ -6,21 +6,53 @@
 
 #include "codec_cuda.cuh"
 #include "pieces_cuda.cuh"
+#include "start_cuda.cuh"
 
 typedef void (*lnt_cuda_kernel_t)(lnt_cuda_batch_t batch, lnt_dev_call_t call);
 
-static inline lnt_status_t lnt_cuda_start(lnt_cuda_kernel_t kernel, uint64_t n_warps, const lnt_cuda_batch_t *batch,
-                                          const lnt_dev_call_t &call, void *stream)
-{
-    if (n_warps == 0) return LNT_OK;
-    LNT_LAUNCH(kernel, lnt_cuda_grid(n_warps), LNT_CUDA_THREADS, 0, stream, *batch, call);
-    return lnt_cuda_launch_status();
-}
-
 static inline bool lnt_cuda_batch_fits(const lnt_codec_cfg_t *cfg, const lnt_cuda_batch_t *batch)
 {
-    return batch->block == cfg->block && cfg->block != 0;
+    return batch->cut.block == cfg->block;
 }
+
+/* ---- has a run what an op needs? ---- */
+
+template <class CODEC> static bool lnt_cuda_has_codes(const lnt_cuda_run_t &run)
+{
+    return run.codes && (!CODEC::HAS_SCALES || run.scales);
+}
+
+template <class CODEC> static bool lnt_cuda_may_encode(const lnt_cuda_run_t &run)
+{
+    return run.values && lnt_cuda_has_codes<CODEC>(run);
+}
+
+template <class CODEC> static bool lnt_cuda_may_serve(const lnt_cuda_run_t &run)
+{
+    return (run.inputs || run.n_inputs == 0) && lnt_cuda_has_codes<CODEC>(run);
+}
+
+template <class CODEC> static bool lnt_cuda_may_decode(const lnt_cuda_run_t &run)
+{
+    return run.out && (run.n_inputs ? run.inputs != NULL : lnt_cuda_has_codes<CODEC>(run));
+}
+
+static inline bool lnt_cuda_may_measure(const lnt_cuda_run_t &run)
+{
+    return run.measure && (run.values || run.n == 0);
+}
+
+static inline bool lnt_cuda_may_finish(const lnt_cuda_run_t &run)
+{
+    return run.measure && run.scale;
+}
+
+template <class CODEC> static bool lnt_cuda_may_encode_scaled(const lnt_cuda_run_t &run)
+{
+    return lnt_cuda_may_encode<CODEC>(run) && (!CODEC::HAS_SCALES || (run.scale && run.poisoned));
+}
+
+/* ---- the launchers ---- */
 
 static inline lnt_dev_call_t lnt_cuda_call(const lnt_codec_cfg_t *cfg, lnt_dtype_t dtype)
 {
@@ -52,7 +84,7 @@ static lnt_status_t lnt_cuda_encode(const lnt_codec_cfg_t *cfg, const lnt_cuda_b
         kernel = lnt_cuda_encode_kernel<CODEC, lnt_from_values<lnt_type_bf16>>(cfg->block);
     else
         kernel = lnt_cuda_encode_kernel<CODEC, lnt_from_values<lnt_type_f16>>(cfg->block);
-    return lnt_cuda_start(kernel, batch->n_blocks, batch, call, stream);
+    return lnt_cuda_start(kernel, batch->cut.n_blocks, batch, lnt_cuda_may_encode<CODEC>, stream, call);
 }
 
 template <class CODEC>
@@ -63,8 +95,8 @@ static lnt_status_t lnt_cuda_serve(const lnt_codec_cfg_t *cfg, const lnt_cuda_ba
     call.factor = factor;
     call.squares = squares;
     if (!lnt_cuda_batch_fits(cfg, batch)) return LNT_ERR_INVALID_ARG;
-    return lnt_cuda_start(lnt_cuda_encode_kernel<CODEC, lnt_from_inputs>(cfg->block), batch->n_blocks, batch, call,
-                          stream);
+    return lnt_cuda_start(lnt_cuda_encode_kernel<CODEC, lnt_from_inputs>(cfg->block), batch->cut.n_blocks, batch,
+                          lnt_cuda_may_serve<CODEC>, stream, call);
 }
 
 template <class CODEC>
@@ -74,7 +106,8 @@ static lnt_status_t lnt_cuda_decode_sum(const lnt_codec_cfg_t *cfg, const lnt_cu
     lnt_dev_call_t call = lnt_cuda_call(cfg, LNT_F32);
     call.add = add;
     if (!lnt_cuda_batch_fits(cfg, batch)) return LNT_ERR_INVALID_ARG;
-    return lnt_cuda_start(lnt_decode_blocks<CODEC, LNT_ROUNDS_CHUNK>, batch->n_blocks, batch, call, stream);
+    return lnt_cuda_start(lnt_decode_blocks<CODEC>, batch->cut.n_blocks, batch, lnt_cuda_may_decode<CODEC>, stream,
+                          call);
 }
 
 template <class CODEC>
@@ -82,13 +115,15 @@ static lnt_status_t lnt_cuda_measure(const lnt_codec_cfg_t *cfg, const lnt_cuda_
                                      void *stream)
 {
     if ((unsigned)dtype >= LNT_DTYPE_COUNT) return LNT_ERR_INVALID_ARG;
-    return lnt_cuda_start(lnt_measure_pieces<CODEC>, batch->n_runs, batch, lnt_cuda_call(cfg, dtype), stream);
+    return lnt_cuda_start(lnt_measure_pieces<CODEC>, batch->cut.n_runs, batch, lnt_cuda_may_measure, stream,
+                          lnt_cuda_call(cfg, dtype));
 }
 
 template <class CODEC>
 static lnt_status_t lnt_cuda_finish(const lnt_codec_cfg_t *cfg, const lnt_cuda_batch_t *batch, void *stream)
 {
-    return lnt_cuda_start(lnt_finish_blocks<CODEC>, batch->n_runs, batch, lnt_cuda_call(cfg, LNT_F32), stream);
+    return lnt_cuda_start(lnt_finish_blocks<CODEC>, batch->cut.n_runs, batch, lnt_cuda_may_finish, stream,
+                          lnt_cuda_call(cfg, LNT_F32));
 }
 
 template <class CODEC>
@@ -97,10 +132,13 @@ static lnt_status_t lnt_cuda_encode_scaled(const lnt_codec_cfg_t *cfg, const lnt
 {
     lnt_dev_call_t call = lnt_cuda_call(cfg, dtype);
     lnt_status_t status = LNT_OK;
-    if (batch->block == 0 || (unsigned)dtype >= LNT_DTYPE_COUNT) return LNT_ERR_INVALID_ARG;
-    if (CODEC::HAS_SCALES) status = lnt_cuda_start(lnt_check_pieces<CODEC>, batch->n_blocks, batch, call, stream);
+    if ((unsigned)dtype >= LNT_DTYPE_COUNT) return LNT_ERR_INVALID_ARG;
+    if (CODEC::HAS_SCALES)
+        status = lnt_cuda_start(lnt_check_pieces<CODEC>, batch->cut.n_blocks, batch, lnt_cuda_may_encode_scaled<CODEC>,
+                                stream, call);
     if (status != LNT_OK) return status;
-    return lnt_cuda_start(lnt_code_pieces<CODEC>, batch->n_blocks, batch, call, stream);
+    return lnt_cuda_start(lnt_code_pieces<CODEC>, batch->cut.n_blocks, batch, lnt_cuda_may_encode_scaled<CODEC>, stream,
+                          call);
 }
 
 #define LNT_CUDA_OPS(_name, _class)                                                                                    \

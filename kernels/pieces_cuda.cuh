@@ -46,7 +46,7 @@ template <class CODEC>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_measure_pieces(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t r = lnt_dev_warp(); r < batch.n_runs; r += lnt_dev_warps())
+    for (uint64_t r = lnt_dev_warp(); r < batch.cut.n_runs; r += lnt_dev_warps())
         lnt_dev_measure_piece<CODEC>(lnt_dev_run(batch, r), call);
 }
 
@@ -54,7 +54,7 @@ template <class CODEC>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_finish_blocks(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t r = lnt_dev_warp(); r < batch.n_runs; r += lnt_dev_warps()) {
+    for (uint64_t r = lnt_dev_warp(); r < batch.cut.n_runs; r += lnt_dev_warps()) {
         lnt_cuda_run_t run = lnt_dev_run(batch, r);
         const double *lanes = run.measure->lanes + lnt_dev_thread_in_warp() * LNT_QUAD;
         lnt_dev_measure_t m = {{lanes[0], lanes[1], lanes[2], lanes[3]},
@@ -74,19 +74,15 @@ template <class CODEC>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_check_pieces(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
         lnt_dev_measure_t m = lnt_dev_measure_zero();
-        for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK) {
-            lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
+        lnt_dev_each_chunk(run, block, begin, end, [&](const lnt_dev_chunk_t &chunk) {
             float a[LNT_ROUNDS_CHUNK][LNT_QUAD];
             lnt_from_any::load<CODEC, LNT_ROUNDS_CHUNK>(run, chunk, call, a);
             lnt_dev_form<CODEC, LNT_ROUNDS_CHUNK>(chunk, a, &m);
-        }
+        });
         lnt_dev_poison(run.poisoned, lnt_dev_any(m.bad));
-    }
+    });
 }
 
 /* Codes what a warp has of a piece. Codecs without scales are checked here, as they pass bad values on. */
@@ -97,14 +93,13 @@ LNT_DEVICE void lnt_dev_code_piece(const lnt_cuda_run_t &run, uint64_t block, ui
     bool poisoned = CODEC::HAS_SCALES && *run.poisoned != 0;
     float scale = CODEC::HAS_SCALES ? *run.scale : 0.0f;
     lnt_dev_measure_t m = lnt_dev_measure_zero();
-    for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK) {
-        lnt_dev_chunk_t chunk = lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
+    lnt_dev_each_chunk(run, block, begin, end, [&](const lnt_dev_chunk_t &chunk) {
         float a[LNT_ROUNDS_CHUNK][LNT_QUAD];
         lnt_from_any::load<CODEC, LNT_ROUNDS_CHUNK>(run, chunk, call, a);
         lnt_dev_form<CODEC, LNT_ROUNDS_CHUNK>(chunk, a, &m);
-        (void)lnt_dev_code<CODEC, LNT_ROUNDS_CHUNK>(chunk, scale, poisoned, a, lnt_dev_codes<CODEC>(run, at),
-                                                    lnt_dev_error_out(run, at));
-    }
+        (void)lnt_dev_code<CODEC, LNT_ROUNDS_CHUNK>(chunk, scale, poisoned, a, lnt_dev_codes<CODEC>(run, chunk.at),
+                                                    lnt_dev_error_out(run, chunk.at));
+    });
     if (!CODEC::HAS_SCALES)
         lnt_dev_poison(run.poisoned, lnt_dev_any(m.bad));
     else if (block == 0)
@@ -115,12 +110,9 @@ template <class CODEC>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_code_pieces(const __grid_constant__ lnt_cuda_batch_t batch, const lnt_dev_call_t call)
 {
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_run_t run = lnt_dev_run_of_block(batch, &block);
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end) {
         lnt_dev_code_piece<CODEC>(run, block, begin, end, call);
-    }
+    });
 }
 
 #endif

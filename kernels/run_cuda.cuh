@@ -33,26 +33,20 @@ LNT_DEVICE uint64_t lnt_dev_warps(void)
     return (uint64_t)gridDim.x * LNT_CUDA_WARPS;
 }
 
-static inline unsigned lnt_cuda_grid(uint64_t n_warps)
-{
-    uint64_t grid = n_warps / LNT_CUDA_WARPS + (n_warps % LNT_CUDA_WARPS != 0);
-    return grid < LNT_CUDA_GRID_MAX ? (unsigned)grid : (unsigned)LNT_CUDA_GRID_MAX;
-}
-
 /* The run with block b of the batch; *b_p becomes its number in that run. Batches of other runs (optim/update_cuda.h)
  * look the same. */
 template <class BATCH> LNT_DEVICE auto lnt_dev_run_of_block(const BATCH &batch, uint64_t *b_p)
 {
     if (!batch.runs) return batch.one;
-    uint32_t low = 0, high = batch.n_runs; /* first_block[low] <= b < first_block[high] */
+    uint32_t low = 0, high = batch.cut.n_runs; /* first_block[low] <= b < first_block[high] */
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (batch.first_block[middle] <= *b_p)
+        if (batch.cut.first_block[middle] <= *b_p)
             low = middle;
         else
             high = middle;
     }
-    *b_p -= batch.first_block[low];
+    *b_p -= batch.cut.first_block[low];
     return batch.runs[low];
 }
 
@@ -78,6 +72,27 @@ LNT_DEVICE lnt_dev_chunk_t lnt_dev_chunk(const lnt_cuda_run_t &run, uint64_t blo
 LNT_DEVICE uint32_t lnt_dev_rest(uint64_t at, uint64_t end, uint32_t most)
 {
     return end - at < most ? (uint32_t)(end - at) : most;
+}
+
+/* work(run, block, begin, end) for every block of the batch that falls to this warp: its number in the run, and the
+ * run's elements in it. */
+template <class BATCH, class WORK> LNT_DEVICE void lnt_dev_each_block(const BATCH &batch, const WORK &work)
+{
+    for (uint64_t b = lnt_dev_warp(); b < batch.cut.n_blocks; b += lnt_dev_warps()) {
+        uint64_t block = b;
+        auto run = lnt_dev_run_of_block(batch, &block);
+        uint64_t begin = block * batch.cut.block;
+        work(run, block, begin, begin + lnt_dev_rest(begin, run.n, batch.cut.block));
+    }
+}
+
+/* work(chunk) for the chunks of elements begin .. end - 1 of the run's block. */
+template <class WORK>
+LNT_DEVICE void lnt_dev_each_chunk(const lnt_cuda_run_t &run, uint64_t block, uint64_t begin, uint64_t end,
+                                   const WORK &work)
+{
+    for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK)
+        work(lnt_dev_chunk(run, block, at, lnt_dev_rest(at, end, LNT_CUDA_CHUNK)));
 }
 
 template <class CODEC> LNT_DEVICE uint8_t *lnt_dev_codes(const lnt_cuda_run_t &run, uint64_t at)

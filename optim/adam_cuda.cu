@@ -1,31 +1,28 @@
 /* The update rules for device memory: elementwise, a warp takes a block of the batch, chunk by chunk. */
-#include "../kernels/run_cuda.cuh"
+#include "../kernels/start_cuda.cuh"
 
 #include "update_cuda.h"
-
-typedef void (*lnt_cuda_update_kernel_t)(lnt_cuda_update_batch_t batch);
 
 enum { ROUNDS = LNT_ROUNDS_CHUNK };
 
 typedef float lnt_dev_values_t[ROUNDS][LNT_QUAD];
 
-/* RULE::chunk(run, k, at, e, n): elements at .. at + n - 1 of the run, of which e, e + 1, ... are the thread's. */
+/* RULE::chunk(run, k, at, e, n): elements at .. at + n - 1 of the run, of which e, e + 1, ... are the thread's.
+ * RULE::complete(run), on the host: has the run the arrays that the rule needs? */
 template <class RULE>
 LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
     lnt_update_blocks(const __grid_constant__ lnt_cuda_update_batch_t batch)
 {
     int e = (int)lnt_dev_thread_in_warp() * LNT_QUAD;
-    for (uint64_t b = lnt_dev_warp(); b < batch.n_blocks; b += lnt_dev_warps()) {
-        uint64_t block = b;
-        lnt_cuda_update_run_t run = lnt_dev_run_of_block(batch, &block);
+    lnt_dev_each_block(batch, [&](const lnt_cuda_update_run_t &run, uint64_t, uint64_t begin, uint64_t end) {
         lnt_adam_consts_t k = *run.k;
-        uint64_t begin = block * batch.block, end = begin + lnt_dev_rest(begin, run.n, batch.block);
         for (uint64_t at = begin; at < end; at += LNT_CUDA_CHUNK)
             RULE::chunk(run, k, at, e, lnt_dev_rest(at, end, LNT_CUDA_CHUNK));
-    }
+    });
 }
 
 struct lnt_rule_adam {
+    static bool complete(const lnt_cuda_update_run_t &run) { return run.k && run.g && run.m && run.v && run.x; }
     LNT_DEVICE void chunk(const lnt_cuda_update_run_t &run, const lnt_adam_consts_t &k, uint64_t at, int e, uint32_t n)
     {
         lnt_dev_values_t g, m, v, x;
@@ -47,6 +44,7 @@ struct lnt_rule_adam {
 };
 
 struct lnt_rule_momentum {
+    static bool complete(const lnt_cuda_update_run_t &run) { return run.k && run.m && run.value; }
     LNT_DEVICE void chunk(const lnt_cuda_update_run_t &run, const lnt_adam_consts_t &k, uint64_t at, int e, uint32_t n)
     {
         lnt_dev_values_t m, value;
@@ -64,6 +62,10 @@ struct lnt_rule_momentum {
 
 /* Dead elements are written as they were read. */
 struct lnt_rule_frozen {
+    static bool complete(const lnt_cuda_update_run_t &run)
+    {
+        return run.k && run.value && run.denominator && run.m && run.x;
+    }
     LNT_DEVICE void chunk(const lnt_cuda_update_run_t &run, const lnt_adam_consts_t &k, uint64_t at, int e, uint32_t n)
     {
         lnt_dev_values_t value, denominator, m, x;
@@ -89,28 +91,25 @@ struct lnt_rule_frozen {
     }
 };
 
-static lnt_status_t start(lnt_cuda_update_kernel_t kernel, const lnt_cuda_update_batch_t *batch, void *stream)
+template <class RULE> static lnt_status_t start(const lnt_cuda_update_batch_t *batch, void *stream)
 {
-    if (batch->block == 0) return LNT_ERR_INVALID_ARG;
-    if (batch->n_blocks == 0) return LNT_OK;
-    LNT_LAUNCH(kernel, lnt_cuda_grid(batch->n_blocks), LNT_CUDA_THREADS, 0, stream, *batch);
-    return lnt_cuda_launch_status();
+    return lnt_cuda_start(lnt_update_blocks<RULE>, batch->cut.n_blocks, batch, RULE::complete, stream);
 }
 
 extern "C" {
 
 lnt_status_t lnt_cuda_update_adam(const lnt_cuda_update_batch_t *batch, void *stream)
 {
-    return start(lnt_update_blocks<lnt_rule_adam>, batch, stream);
+    return start<lnt_rule_adam>(batch, stream);
 }
 
 lnt_status_t lnt_cuda_update_momentum(const lnt_cuda_update_batch_t *batch, void *stream)
 {
-    return start(lnt_update_blocks<lnt_rule_momentum>, batch, stream);
+    return start<lnt_rule_momentum>(batch, stream);
 }
 
 lnt_status_t lnt_cuda_update_frozen(const lnt_cuda_update_batch_t *batch, void *stream)
 {
-    return start(lnt_update_blocks<lnt_rule_frozen>, batch, stream);
+    return start<lnt_rule_frozen>(batch, stream);
 }
 }

@@ -21,10 +21,15 @@ struct lnt_from_momentum {
     }
 };
 
+static bool may_encode(const lnt_cuda_run_t &run)
+{
+    return run.momentum && run.consts && lnt_cuda_may_encode<sign1>(run);
+}
+
 extern "C" lnt_status_t lnt_cuda_encode_momentum(const lnt_codec_cfg_t *cfg, const lnt_cuda_batch_t *batch,
                                                  void *stream)
 {
     if (!lnt_cuda_batch_fits(cfg, batch)) return LNT_ERR_INVALID_ARG;
-    return lnt_cuda_start(lnt_cuda_encode_kernel<sign1, lnt_from_momentum>(cfg->block), batch->n_blocks, batch,
-                          lnt_cuda_call(cfg, LNT_F32), stream);
+    return lnt_cuda_start(lnt_cuda_encode_kernel<sign1, lnt_from_momentum>(cfg->block), batch->cut.n_blocks, batch,
+                          may_encode, stream, lnt_cuda_call(cfg, LNT_F32));
 }

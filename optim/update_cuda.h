@@ -24,10 +24,7 @@ typedef struct lnt_cuda_update_run {
 
 typedef struct lnt_cuda_update_batch {
     const lnt_cuda_update_run_t *runs; /* device memory; NULL: `one` */
-    const uint64_t *first_block;       /* device memory, n_runs + 1 numbers */
-    uint32_t n_runs;
-    uint32_t block; /* elements a warp takes at a time; a multiple of 64 */
-    uint64_t n_blocks;
+    lnt_cuda_cut_t cut;                /* a block: elements a warp takes at a time; a multiple of 64 */
     lnt_cuda_update_run_t one;
 } lnt_cuda_update_batch_t;
 
@@ -35,10 +32,7 @@ static inline lnt_cuda_update_batch_t lnt_cuda_update_batch_one(const lnt_cuda_u
 {
     lnt_cuda_update_batch_t batch;
     batch.runs = NULL;
-    batch.first_block = NULL;
-    batch.n_runs = 1;
-    batch.block = block;
-    batch.n_blocks = run->n / block + (run->n % block != 0);
+    batch.cut = lnt_cuda_cut_one(run->n, block);
     batch.one = *run;
     return batch;
 }

@@ -247,7 +247,7 @@ static inline void job_fill_input_table(const job_t *job, const job_run_t *run, 
 static inline lnt_cuda_batch_t job_send(const job_t *job, uint32_t block,
                                         void (*describe)(uint32_t r, lnt_cuda_run_t *))
 {
-    lnt_cuda_batch_t batch = {.n_runs = job->n_runs, .block = block};
+    lnt_cuda_batch_t batch = {.cut = {.n_runs = job->n_runs, .block = block}};
     size_t n_runs = job->n_runs, inputs_at = arena_place(&memory, n_runs * job->n_inputs * sizeof(lnt_coded_run_t), 16);
     size_t runs_at = arena_place(&memory, n_runs * sizeof(lnt_cuda_run_t), 16);
     size_t firsts_at = arena_place(&memory, (n_runs + 1) * sizeof(uint64_t), 16);
@@ -258,9 +258,10 @@ static inline lnt_cuda_batch_t job_send(const job_t *job, uint32_t block,
         job_fill_input_table(job, &job->runs[r], (lnt_coded_run_t *)job_table(inputs_at) + r * job->n_inputs);
         if (describe) describe(r, &runs[r]);
     }
-    batch.n_blocks = lnt_cuda_batch_blocks(runs, job->n_runs, block, job_table(firsts_at));
+    ck_assert_int_eq(lnt_cuda_batch_blocks(runs, job->n_runs, block, job_table(firsts_at), &batch.cut.n_blocks),
+                     LNT_OK);
     batch.runs = job_device_table(runs_at);
-    batch.first_block = job_device_table(firsts_at);
+    batch.cut.first_block = job_device_table(firsts_at);
     arena_send(&memory);
     return job->one ? lnt_cuda_batch_one(&runs[0], block) : batch;
 }

@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,16 @@ static inline bool device_case_left_out(void)
 static inline void device_ok(cudaError_t error)
 {
     if (error != cudaSuccess) ck_abort_msg("CUDA: %s", cudaGetErrorString(error));
+}
+
+/* Says so, for exit 77. */
+static inline bool device_absent(void)
+{
+    int n_devices = 0;
+
+    if (cudaGetDeviceCount(&n_devices) == cudaSuccess && n_devices != 0) return false;
+    printf("skipped: no CUDA device\n");
+    return true;
 }
 
 static inline uint8_t *arena_host_memory(size_t bytes)
