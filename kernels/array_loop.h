@@ -33,12 +33,12 @@
 
 #define LNT_EACH_VECTOR(_n, _step) LNT_EACH_STRIP(_n, (void)at, _step)
 
-/* Asks for the strip, of elements of `size` bytes, that lies a page of f32 behind `from`: hints, which may lie behind
- * the end of everything. Where several arrays are read in turn, or a piece of one at a time, the processor's own
- * looking ahead begins too late: the frozen step in memory took a quarter longer. */
+/* Asks for the strip, of elements of `size` bytes, that lies half a page of f32 behind `from`: hints, which may lie
+ * behind the end of everything. Where several arrays are read in turn, or a piece of one at a time, the processor's own
+ * looking ahead begins too late. A whole page was worse: everything then lies at the same place of its page. */
 LNT_INLINE void strip_ahead(const void *from, size_t size)
 {
-    enum { AHEAD = 1024, LINE = 64 };
+    enum { AHEAD = 512, LINE = 64 };
     uintptr_t address = (uintptr_t)from + AHEAD * size;
     LNT_UNROLL
     for (size_t at = 0; at < STRIP * size; at += LINE)

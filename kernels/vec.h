@@ -40,6 +40,18 @@ LNT_INLINE vi vf_magnitude_bits(vf x)
     return vi_and(vf_bits(x), vi_all(0x7fffffff));
 }
 
+/* The lanes whose bits are set, around the caches, one by one. Among vectors that are streamed, to read some of them or
+ * to store a part of one the usual way makes all of them wait for memory: one element of 1000 that stays as it is cost
+ * a third of the time. */
+LNT_INLINE void vf_stream_lanes(float *to, vf x, uint32_t lanes)
+{
+    int32_t bits[VEC];
+    memcpy(bits, &x, sizeof(bits));
+    LNT_UNROLL
+    for (int i = 0; i < VEC; i++)
+        if (lanes >> i & 1) _mm_stream_si32((int *)(void *)(to + i), bits[i]);
+}
+
 /* ---- 16-bit elements ---- */
 
 LNT_INLINE vf vh_bf16_value(vh code)

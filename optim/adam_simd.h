@@ -86,16 +86,15 @@ LNT_INLINE void frozen_some(const consts_t *k, const float *value, const float *
                             bool stream, float *m_p, float *x_p, size_t some)
 {
     vf m = load_some(value, some), x = load_some(x_p, some), moved = move(k, x, m, load_some(denominator, some));
-    if (dead) {
-        vm stays = dead_some(dead, some);
-        if (vm_bits(stays)) m = vf_choose(stays, load_some(m_p, some), m);
-        moved = vf_choose(stays, x, moved);
-    }
-    if (stream && some >= VEC)
-        vf_stream(m_p, m);
+    vm stays = dead ? dead_some(dead, some) : vm_of_bits(0);
+    uint32_t dead_lanes = dead ? vm_bits(stays) : 0;
+    if (!stream || some < VEC)
+        store_some(m_p, dead_lanes ? vf_choose(stays, load_some(m_p, some), m) : m, some);
+    else if (dead_lanes)
+        vf_stream_lanes(m_p, m, ~dead_lanes);
     else
-        store_some(m_p, m, some);
-    store_some(x_p, moved, some);
+        vf_stream(m_p, m);
+    store_some(x_p, dead ? vf_choose(stays, x, moved) : moved, some);
 }
 
 /* In cache this costs 15 %: only for what is far larger, which is also what is streamed. */
