@@ -213,7 +213,7 @@ static bool is_due(lnt_optim_t *optim)
 
 lnt_status_t lnt_freeze_committed(lnt_optim_t *optim)
 {
-    if (optim->frozen) return lnt_late_committed(optim);
+    if (optim->frozen) return lnt_late_committed(optim, NULL);
     return is_due(optim) ? lnt_freeze(optim) : LNT_OK;
 }
 

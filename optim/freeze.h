@@ -22,7 +22,8 @@ struct lnt_freezing {
     uint32_t masked;      /* mask of the user: 1 = masked */
     uint32_t warm, sign, lane;
     bool short_too;   /* tensors under LNT_LANE_MIN have denominators too */
-    bool late_comers; /* the table of values begins with LNT_FREEZE_VALUE_ROWS */
+    bool late_comers; /* the table of values begins with LNT_LATE_VALUE_ROWS */
+    bool late_apart;  /* `lane` carries late comers alone, no tensors that are plain Adam for ever */
 };
 
 /* The programs and arrays of 1-bit Adam's relatives that need no others. */
@@ -40,19 +41,17 @@ extern const lnt_freezing_t lnt_freezing_default;
     [LNT_FREEZE_DEAD] = {.name = "dead", .elem_bytes = 1, .from_freeze = true},                                        \
     [LNT_FREEZE_MASKED] = {.name = "masked", .elem_bytes = 1}
 
-/* The first rows of its table of values where late comers are taken back; its own follow from LNT_FREEZE_VALUES
- * on. Per block of the sign program: own updates of a latched block (-1: not latched) and its own powers of beta; how
- * often a block was latched; what the freeze criterion remembers. */
+/* The first rows of its table of values where late comers are taken back; its own follow from LNT_LATE_VALUES on. Per
+ * block of tensors with denominators: own updates of a latched block (-1: not latched) and its own powers of beta; how
+ * often a block was latched. */
 enum {
     LNT_FREEZE_LATE_UPDATES,
     LNT_FREEZE_LATE_POWER1,
     LNT_FREEZE_LATE_POWER2,
     LNT_FREEZE_LATE_TOUCHED,
-    LNT_FREEZE_HISTORY,
-    LNT_FREEZE_PASSED,
-    LNT_FREEZE_VALUES
+    LNT_LATE_VALUES
 };
-#define LNT_FREEZE_VALUE_ROWS                                                                                          \
+#define LNT_LATE_VALUE_ROWS                                                                                            \
     [LNT_FREEZE_LATE_UPDATES] = {.name = "late_updates",                                                               \
                                  .count = lnt_late_n_blocks,                                                           \
                                  .initial = -1,                                                                        \
@@ -64,18 +63,20 @@ enum {
         {.name = "late_power1", .count = lnt_late_n_blocks, .initial = 1, .low = 0, .high = 1, .from_freeze = true},   \
     [LNT_FREEZE_LATE_POWER2] =                                                                                         \
         {.name = "late_power2", .count = lnt_late_n_blocks, .initial = 1, .low = 0, .high = 1, .from_freeze = true},   \
-    [LNT_FREEZE_LATE_TOUCHED] = {.name = "late_touched",                                                               \
-                                 .count = lnt_values_one,                                                              \
-                                 .low = 0,                                                                             \
-                                 .high = 1e18,                                                                         \
-                                 .from_freeze = true,                                                                  \
-                                 .n_counters = 1},                                                                     \
-    [LNT_FREEZE_HISTORY] = {.name = "freeze_history",                                                                  \
-                            .count = lnt_freeze_window,                                                                \
-                            .low = 0,                                                                                  \
-                            .high = 1e300,                                                                             \
-                            .sized_by = "freeze_criterion, freeze_window or beta2"},                                   \
-    [LNT_FREEZE_PASSED] = {.name = "freeze_passed", .count = lnt_values_one, .low = 0, .high = 1e18, .n_counters = 1}
+    [LNT_FREEZE_LATE_TOUCHED] = {                                                                                      \
+        .name = "late_touched", .count = lnt_values_one, .low = 0, .high = 1e18, .from_freeze = true, .n_counters = 1}
+
+/* Those and what the freeze criterion remembers; an algorithm's own follow from LNT_FREEZE_VALUES on. */
+enum { LNT_FREEZE_HISTORY = LNT_LATE_VALUES, LNT_FREEZE_PASSED, LNT_FREEZE_VALUES };
+#define LNT_FREEZE_VALUE_ROWS                                                                                          \
+    LNT_LATE_VALUE_ROWS,                                                                                               \
+        [LNT_FREEZE_HISTORY] = {.name = "freeze_history",                                                              \
+                                .count = lnt_freeze_window,                                                            \
+                                .low = 0,                                                                              \
+                                .high = 1e300,                                                                         \
+                                .sized_by = "freeze_criterion, freeze_window or beta2"},                               \
+        [LNT_FREEZE_PASSED] = {                                                                                        \
+            .name = "freeze_passed", .count = lnt_values_one, .low = 0, .high = 1e18, .n_counters = 1}
 
 extern const lnt_phase_row_t lnt_freeze_phases[]; /* warm-up, then sign and lane */
 
@@ -85,6 +86,8 @@ extern const lnt_phase_row_t lnt_freeze_phases[]; /* warm-up, then sign and lane
 lnt_status_t lnt_freeze_check(const lnt_optim_options_t *options);
 
 bool lnt_freeze_in_lane(const lnt_optim_t *optim, uint32_t tensor);
+/* Plain Adam for ever: the tensor has no denominators, and nothing of it is dead but what is masked. */
+bool lnt_freeze_is_plain(const lnt_optim_t *optim, uint32_t tensor);
 
 /* Programs without their stages' functions, and adding one: its number must be the expected one. `members`: one byte
  * per tensor. */

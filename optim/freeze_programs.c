@@ -36,6 +36,12 @@ bool lnt_freeze_in_lane(const lnt_optim_t *optim, uint32_t tensor)
     return optim->tensors[tensor].count < LNT_LANE_MIN || optim->groups[optim->tensors[tensor].group].values.non_freeze;
 }
 
+bool lnt_freeze_is_plain(const lnt_optim_t *optim, uint32_t tensor)
+{
+    return optim->row->freezing->short_too ? optim->groups[optim->tensors[tensor].group].values.non_freeze
+                                           : lnt_freeze_in_lane(optim, tensor);
+}
+
 lnt_status_t lnt_freeze_check(const lnt_optim_options_t *o)
 {
     if (strcmp(lnt_exchange_codec_words[o->codec], "sign1") == 0) {

@@ -29,7 +29,7 @@ static uint64_t blocks_of(const lnt_optim_t *optim, uint32_t tensor)
 {
     uint64_t count = optim->tensors[tensor].count, block = optim->options.block;
 
-    return lnt_freeze_in_lane(optim, tensor) ? 0 : count / block + (count % block != 0);
+    return lnt_freeze_is_plain(optim, tensor) ? 0 : count / block + (count % block != 0);
 }
 
 uint64_t lnt_late_n_blocks(const lnt_optim_t *optim)
@@ -89,7 +89,7 @@ bool lnt_late_consts(const lnt_optim_t *optim, const lnt_span_t *span, lnt_adam_
     const lnt_optim_group_t *group = &optim->groups[optim->tensors[span->tensor].group];
     uint64_t block;
 
-    if (lnt_freeze_in_lane(optim, span->tensor)) return false;
+    if (lnt_freeze_is_plain(optim, span->tensor)) return false;
     block = block_at(optim, span->tensor, span->offset).number;
     *k = group->k;
     k->i1 = correction(optim, optim->values[LNT_FREEZE_LATE_POWER1][block] * group->values.beta1);
@@ -125,9 +125,8 @@ static void unlatch(lnt_optim_t *optim, uint64_t block)
 }
 
 /* The block is in the lane from the next step on; this step's gradient is lost. */
-static void latch(void *arg, uint32_t tensor, uint64_t offset)
+void lnt_late_tell(lnt_optim_t *optim, uint32_t tensor, uint64_t offset)
 {
-    lnt_optim_t *optim = arg;
     block_t block = block_at(optim, tensor, offset);
 
     if (is_latched(optim, block.number) || !any_may_come(optim, &block)) return;
@@ -135,6 +134,11 @@ static void latch(void *arg, uint32_t tensor, uint64_t offset)
     optim->values[LNT_FREEZE_LATE_TOUCHED][0] += 1;
     optim->n_latched++;
     optim->lane_stale = true;
+}
+
+static void latch(void *arg, uint32_t tensor, uint64_t offset)
+{
+    lnt_late_tell(arg, tensor, offset);
 }
 
 /* What is left in a block after others have joined. */
@@ -193,10 +197,11 @@ static void update(lnt_optim_t *optim, const block_t *block, const lnt_group_t *
 }
 
 /* The step was an update of every latched block: what follows from it. Those that told in this step begin. */
-static void advance(lnt_optim_t *optim)
+static void advance(lnt_optim_t *optim, const uint8_t *left_out)
 {
     for (uint32_t t = 0; t < optim->n_tensors && optim->n_latched != 0; t++) {
         const lnt_group_t *values = &optim->groups[optim->tensors[t].group].values;
+        if (left_out != NULL && left_out[t] != 0) continue;
         for (uint64_t k = 0; k < blocks_of(optim, t); k++) {
             block_t block = block_at(optim, t, k * optim->options.block);
             if (updates(optim)[block.number] == TOLD) {
@@ -208,11 +213,11 @@ static void advance(lnt_optim_t *optim)
     }
 }
 
-lnt_status_t lnt_late_committed(lnt_optim_t *optim)
+lnt_status_t lnt_late_committed(lnt_optim_t *optim, const uint8_t *left_out)
 {
     /* Activity first: a block that the joining leaves behind has not told anything of those that are left in it. */
     LNT_TRY(lnt_plan_active(optim->plan, optim->row->freezing->sign, latch, optim));
-    advance(optim);
+    advance(optim, left_out);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (!optim->tensors[t].mask_stale) continue;
         optim->tensors[t].mask_stale = false;
@@ -222,12 +227,18 @@ lnt_status_t lnt_late_committed(lnt_optim_t *optim)
     return LNT_OK;
 }
 
+/* Travels in the lane for ever. */
+static bool takes_lane(const lnt_optim_t *optim, uint32_t tensor)
+{
+    return !optim->row->freezing->late_apart && lnt_freeze_is_plain(optim, tensor);
+}
+
 void lnt_late_recount(lnt_optim_t *optim)
 {
     optim->n_latched = 0;
     optim->lane_stale |= optim->lane_parts;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        optim->lane_stale |= lnt_freeze_in_lane(optim, t) && optim->tensors[t].any_dead;
+        optim->lane_stale |= takes_lane(optim, t) && optim->tensors[t].any_dead;
         for (uint64_t k = 0; k < blocks_of(optim, t); k++) {
             block_t block = block_at(optim, t, k * optim->options.block);
             if (!is_latched(optim, block.number)) continue;
@@ -270,10 +281,12 @@ static void list_parts(const lnt_optim_t *optim, parts_t *parts)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_optim_tensor_t *tensor = &optim->tensors[t];
-        if (lnt_freeze_in_lane(optim, t) && tensor->any_dead) {
+        if (takes_lane(optim, t) && tensor->any_dead) {
             add_runs(optim, parts, t, tensor->base, tensor->base + tensor->count, false);
-        } else if (lnt_freeze_in_lane(optim, t) && tensor->count != 0) {
+        } else if (takes_lane(optim, t) && tensor->count != 0) {
             add_part(parts, t, 0, tensor->count);
+        } else if (lnt_freeze_in_lane(optim, t)) {
+            parts->n_elems += tensor->count; /* in f32 too, by another program */
         }
         for (uint64_t k = 0; k < blocks_of(optim, t) && optim->n_latched != 0; k++) {
             block_t block = block_at(optim, t, k * optim->options.block);

@@ -13,7 +13,8 @@
 
 typedef enum lnt_late_idle { LNT_LATE_LEAVE, LNT_LATE_STAY } lnt_late_idle_t;
 
-/* Blocks of `options.block` elements of all tensors outside the lane; numbers them (lnt_optim_tensor_t.first_block). */
+/* Blocks of `options.block` elements of all tensors that are not plain Adam for ever; numbers them
+ * (lnt_optim_tensor_t.first_block). */
 uint64_t lnt_late_n_blocks(const lnt_optim_t *optim);
 void lnt_late_number_blocks(lnt_optim_t *optim);
 
@@ -22,8 +23,12 @@ void lnt_late_consume(void *arg, const lnt_span_t *span, const float *value, con
 /* Constants of a span of the lane. False: they are the group's, it is no late comer. */
 bool lnt_late_consts(const lnt_optim_t *optim, const lnt_span_t *span, lnt_adam_consts_t *k);
 
-/* After the commit of a step in a phase with a frozen variance. */
-lnt_status_t lnt_late_committed(lnt_optim_t *optim);
+/* A dead coordinate of the block at `offset` of a tensor had a gradient: for tensors outside the sign program, before
+ * lnt_late_committed of the step. */
+void lnt_late_tell(lnt_optim_t *optim, uint32_t tensor, uint64_t offset);
+/* After the commit of a step of a phase with a frozen variance in which the sign program and the lane ran. left_out: as
+ * in lnt_step_params_t, tensors that had no part in it. */
+lnt_status_t lnt_late_committed(lnt_optim_t *optim, const uint8_t *left_out);
 /* Masks or state have changed from outside: counts anew. The lane follows with the next lnt_late_apply. */
 void lnt_late_recount(lnt_optim_t *optim);
 /* Makes the lane carry what it must; does nothing where it does. Local; after an error it is to be tried again before

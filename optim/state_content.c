@@ -85,8 +85,7 @@ static lnt_status_t check_frozen_tensor(const lnt_optim_t *optim, const frozen_t
                                         uint64_t first)
 {
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
-    const bool divides = !lnt_freeze_in_lane(optim, number) ||
-                         (optim->row->freezing->short_too && !optim->groups[tensor->group].values.non_freeze);
+    const bool divides = !lnt_freeze_is_plain(optim, number);
 
     for (uint64_t i = first; i < first + tensor->count; i++) {
         const bool dead = frozen->dead->payload[i] != 0;

@@ -2,8 +2,9 @@
  *
  * Programs: `warm` carries the gradients of variance steps. In sign steps `sign` carries the gradients of long tensors,
  * `short` (f32) those of tensors under LNT_LANE_MIN, and `held` (warm-up codec, no errors) those of tensors with too
- * many dead coordinates. After the freeze `sign` and `short` carry what the windows have accumulated. `lane` (f32)
- * carries groups marked non_freeze in every step but variance steps.
+ * many dead coordinates. After the freeze `sign` and `short` carry what the windows have accumulated, and `late` (f32)
+ * the gradients that they have summed up for late comers. `lane` (f32) carries groups marked non_freeze in every step
+ * but variance steps.
  */
 #ifndef LNT_ZERO_ONE_H
 #define LNT_ZERO_ONE_H
@@ -12,25 +13,33 @@
 #include "zero_one_math.h"
 #include "zero_one_schedule.h"
 
-enum { LNT_ZERO_ONE_WARM_PROGRAM, LNT_ZERO_ONE_SIGNS, LNT_ZERO_ONE_SHORT, LNT_ZERO_ONE_LANE, LNT_ZERO_ONE_HELD };
+enum {
+    LNT_ZERO_ONE_WARM_PROGRAM,
+    LNT_ZERO_ONE_SIGNS,
+    LNT_ZERO_ONE_SHORT,
+    LNT_ZERO_ONE_LANE,
+    LNT_ZERO_ONE_HELD,
+    LNT_ZERO_ONE_LATE
+};
 
 enum {
     LNT_ZERO_ONE_D = LNT_ADAM_ARRAYS, /* sqrt(v_hat) + eps of the last variance step */
     LNT_ZERO_ONE_DEAD,
     LNT_ZERO_ONE_MASKED,
     LNT_ZERO_ONE_M, /* this rank's momentum in a window; exp_avg is that of the last sync */
-    LNT_ZERO_ONE_U,
+    LNT_ZERO_ONE_U, /* what its steps have taken off; of a dead coordinate the sum of its gradients */
     LNT_ZERO_ONE_ARRAYS
 };
 
 enum {
-    LNT_ZERO_ONE_VAR_INTERVAL,
+    LNT_ZERO_ONE_VAR_INTERVAL = LNT_LATE_VALUES,
     LNT_ZERO_ONE_VAR_COUNTER,
     LNT_ZERO_ONE_LOCAL_INTERVAL,
     LNT_ZERO_ONE_LOCAL_COUNTER,
     LNT_ZERO_ONE_VAR_POWER,   /* per tensor: beta2 to the number of its variance updates */
     LNT_ZERO_ONE_SUM_LR,      /* per group, since the last sync */
     LNT_ZERO_ONE_PRODUCT,     /* per group: of (1 - lr * decay) since then */
+    LNT_ZERO_ONE_STEPS,       /* since then */
     LNT_ZERO_ONE_LEFT_OUT,    /* local: steps this rank has left out */
     LNT_ZERO_ONE_WINDOW_GAPS, /* local: those of this window */
     LNT_ZERO_ONE_VALUES
@@ -41,11 +50,13 @@ typedef struct lnt_zero_one {
     lnt_zero_one_kind_t kind; /* of the running step, or the last one */
     bool gap;                 /* this rank's gradient of it is not finite: no local step here */
     bool held_due;            /* `held` has changed since the program was told */
+    bool exchanged;           /* the running or last step is a sync that exchanges windows */
     lnt_step_hooks_t hooks;
     lnt_zero_one_window_t *windows; /* [n_groups] of the running step */
     double *sums, *products;        /* [n_groups] the same as f64: state if it commits */
     uint8_t *idle;                  /* [n_tensors] the sum of its learning rates is 0: no sync */
     uint8_t *held;                  /* [n_tensors] 1 = warm-up codec in sign steps */
+    uint8_t *told;                  /* [n_tensors] 1 = of this short tensor a dead coordinate had a gradient */
     float *scratch;                 /* [LNT_SPAN_MAX] of the caller's thread */
     lnt_tensor_part_t *parts;       /* [n_tensors] */
 } lnt_zero_one_t;
@@ -58,12 +69,6 @@ static inline double *lnt_zero_one_value(const lnt_optim_t *optim, uint32_t numb
 static inline float *lnt_zero_one_array(const lnt_optim_t *optim, uint32_t array, uint64_t at)
 {
     return (float *)optim->arrays[array] + at;
-}
-
-/* Plain Adam in all steps. */
-static inline bool lnt_zero_one_in_lane(const lnt_optim_t *optim, uint32_t tensor)
-{
-    return optim->groups[optim->tensors[tensor].group].values.non_freeze;
 }
 
 lnt_zero_one_plan_t lnt_zero_one_plan(const lnt_optim_t *optim);
@@ -87,6 +92,9 @@ lnt_status_t lnt_zero_one_first_restored(lnt_optim_t *optim);
 void lnt_zero_one_window_prepare(lnt_optim_t *optim, lnt_step_params_t *params);
 void lnt_zero_one_produce_window(lnt_optim_t *optim, const lnt_span_t *span, float *out);
 void lnt_zero_one_consume_window(lnt_optim_t *optim, const lnt_span_t *span, const float *value);
+/* Late comers: what their windows have summed up, and their update by it. */
+void lnt_zero_one_produce_late(lnt_optim_t *optim, const lnt_span_t *span, float *out);
+void lnt_zero_one_consume_late(lnt_optim_t *optim, const lnt_span_t *span, const float *value);
 /* LNT_SKIPPED_LOCAL, or LNT_OK. */
 lnt_status_t lnt_zero_one_window_committed(lnt_optim_t *optim);
 /* m and the copies of the last sync, u = 0, sums and products as at the start of a window. */

@@ -2,6 +2,7 @@
  * gradient travels as signs; after the freeze ranks take local steps and exchange what they have accumulated.
  *
  * zero_one_first.c has the first phase, zero_one_window.c the second, zero_one_schedule.h says which step is what.
+ * Coordinates that come alive after the freeze (late.c) take part in windows, but not in their local steps.
  * exp_avg is equal on all ranks at all times; a rank's momentum inside a window has an array of its own.
  */
 #include "zero_one.h"
@@ -22,6 +23,7 @@ static const lnt_state_array_t arrays[] = {
 };
 
 static const lnt_state_values_t values[] = {
+    LNT_LATE_VALUE_ROWS,
     [LNT_ZERO_ONE_VAR_INTERVAL] =
         {.name = "var_interval", .count = lnt_values_one, .n_counters = 1, .initial = 1, .low = 1, .high = 0x1p52},
     [LNT_ZERO_ONE_VAR_COUNTER] = {.name = "var_counter", .count = lnt_values_one, .n_counters = 1, .high = 0x1p52},
@@ -34,6 +36,8 @@ static const lnt_state_values_t values[] = {
                               .count = lnt_values_per_group,
                               .initial = 1,
                               .from_freeze = true},
+    [LNT_ZERO_ONE_STEPS] =
+        {.name = "window_steps", .count = lnt_values_one, .n_counters = 1, .high = 0x1p52, .from_freeze = true},
     [LNT_ZERO_ONE_LEFT_OUT] = {.name = "skipped_local", .count = lnt_values_one, .high = 0x1p52, .local = true},
     [LNT_ZERO_ONE_WINDOW_GAPS] = {.name = "window_gaps", .count = lnt_values_one, .high = 0x1p52, .local = true},
     [LNT_ZERO_ONE_VALUES] = {.name = NULL},
@@ -58,6 +62,8 @@ static const lnt_cfg_row_t options[] = {
      "the phase is refused while a larger share of all elements is dead",
      offsetof(lnt_optim_options_t, max_dead_share), LNT_CFG_F64, NULL, 0, 1},
     LNT_OPTION_ERROR_FEEDBACK,
+    LNT_OPTION_LANE_UPDATES,
+    LNT_OPTION_LATE_IDLE,
     LNT_SCALING_OPTIONS,
     LNT_OPTION_COMPAT,
     LNT_OPTIONS_END};
@@ -134,6 +140,19 @@ static void consume_short(void *arg, const lnt_span_t *span, const float *value,
     }
 }
 
+static void produce_late(void *arg, const lnt_span_t *span, const void *grad, lnt_dtype_t dtype, float *out)
+{
+    (void)grad;
+    (void)dtype;
+    lnt_zero_one_produce_late(arg, span, out);
+}
+
+static void consume_late(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
+{
+    (void)live;
+    lnt_zero_one_consume_late(arg, span, value);
+}
+
 /* ---- programs ---- */
 
 static bool is_long(const lnt_optim_t *optim, uint32_t tensor)
@@ -143,7 +162,7 @@ static bool is_long(const lnt_optim_t *optim, uint32_t tensor)
 
 static bool is_short(const lnt_optim_t *optim, uint32_t tensor)
 {
-    return lnt_freeze_in_lane(optim, tensor) && !lnt_zero_one_in_lane(optim, tensor);
+    return lnt_freeze_in_lane(optim, tensor) && !lnt_freeze_is_plain(optim, tensor);
 }
 
 static bool is_none(const lnt_optim_t *optim, uint32_t tensor)
@@ -170,6 +189,7 @@ static lnt_status_t add_all(lnt_optim_t *optim)
     const lnt_stage_t adam = {.consume = lnt_zero_one_consume_adam};
     const lnt_stage_t sign = {.produce_local = produce, .consume = consume_signs};
     const lnt_stage_t little = {.produce_local = produce, .consume = consume_short};
+    const lnt_stage_t late = {.produce_local = produce_late, .consume = consume_late};
     lnt_program_params_t params = lnt_freeze_warm_program(optim);
 
     params.stage = adam;
@@ -179,11 +199,14 @@ static lnt_status_t add_all(lnt_optim_t *optim)
     params.name = "short";
     LNT_TRY(add_program(optim, params, little, is_short, LNT_ZERO_ONE_SHORT));
     params.name = "lane";
-    LNT_TRY(add_program(optim, params, adam, lnt_zero_one_in_lane, LNT_ZERO_ONE_LANE));
+    LNT_TRY(add_program(optim, params, adam, lnt_freeze_is_plain, LNT_ZERO_ONE_LANE));
     params = lnt_freeze_warm_program(optim);
     params.name = "held";
     params.changeable = params.no_feedback = true;
-    return add_program(optim, params, adam, is_none, LNT_ZERO_ONE_HELD);
+    LNT_TRY(add_program(optim, params, adam, is_none, LNT_ZERO_ONE_HELD));
+    params = lnt_freeze_lane_program(optim, NULL);
+    params.name = "late";
+    return add_program(optim, params, late, is_none, LNT_ZERO_ONE_LATE);
 }
 
 /* Working memory in one block, largest elements first. */
@@ -195,7 +218,7 @@ static lnt_status_t allocate(lnt_optim_t *optim)
     const uint64_t head = (sizeof(lnt_zero_one_t) + 63) / 64 * 64;
     uint8_t *block;
 
-    optim->zero_one_bytes = head + floats + 2 * doubles + parts + windows + 2 * (uint64_t)optim->n_tensors;
+    optim->zero_one_bytes = head + floats + 2 * doubles + parts + windows + 3 * (uint64_t)optim->n_tensors;
     block = lnt_plan_alloc(optim->zero_one_bytes, "working memory of 0/1 Adam");
     if (block == NULL) return LNT_ERR_NO_MEMORY;
     optim->zero_one = (lnt_zero_one_t *)(void *)block;
@@ -208,12 +231,14 @@ static lnt_status_t allocate(lnt_optim_t *optim)
     optim->zero_one->windows = (lnt_zero_one_window_t *)(void *)(block + parts);
     optim->zero_one->idle = block + parts + windows;
     optim->zero_one->held = optim->zero_one->idle + optim->n_tensors;
+    optim->zero_one->told = optim->zero_one->held + optim->n_tensors;
     return LNT_OK;
 }
 
 static lnt_status_t add_programs(lnt_optim_t *optim)
 {
     LNT_TRY(allocate(optim));
+    lnt_late_number_blocks(optim);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         if (!is_long(optim, t)) optim->lane_elems += optim->tensors[t].count;
     }
@@ -260,7 +285,7 @@ static lnt_status_t committed(lnt_optim_t *optim)
     advance_counters(optim);
     if (!frozen) return lnt_zero_one_first_committed(optim);
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        if (lnt_zero_one_in_lane(optim, t))
+        if (lnt_freeze_is_plain(optim, t))
             lnt_zero_one_value(optim, LNT_ZERO_ONE_VAR_POWER)[t] *= optim->groups[optim->tensors[t].group].values.beta2;
     }
     return lnt_zero_one_window_committed(optim);
@@ -275,6 +300,8 @@ static void skipped(lnt_optim_t *optim)
 static lnt_status_t restored(lnt_optim_t *optim)
 {
     LNT_TRY(lnt_zero_one_first_restored(optim));
+    lnt_late_recount(optim);
+    (void)lnt_late_apply(optim); /* tried again before the next step */
     if (optim->frozen) lnt_zero_one_publish_copies(optim);
     return LNT_OK;
 }
@@ -291,8 +318,10 @@ static const lnt_freezing_t freezing = {.denominator = LNT_ZERO_ONE_D,
                                         .masked = LNT_ZERO_ONE_MASKED,
                                         .warm = LNT_ZERO_ONE_WARM_PROGRAM,
                                         .sign = LNT_ZERO_ONE_SIGNS,
-                                        .lane = LNT_ZERO_ONE_LANE,
-                                        .short_too = true};
+                                        .lane = LNT_ZERO_ONE_LATE,
+                                        .short_too = true,
+                                        .late_comers = true,
+                                        .late_apart = true};
 
 static const lnt_optim_variant_t variants[] = {{"compat", "deepspeed", &lnt_compat_zero_one_row}, {NULL, NULL, NULL}};
 

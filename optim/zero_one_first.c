@@ -111,7 +111,7 @@ static lnt_status_t find_dead(lnt_optim_t *optim)
 {
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         const lnt_adam_consts_t k = lnt_zero_one_consts(optim, t, 0);
-        if (lnt_zero_one_in_lane(optim, t)) continue;
+        if (lnt_freeze_is_plain(optim, t)) continue;
         lnt_freeze_tensor(optim, t, &k);
         LNT_TRY(sort_tensor(optim, t));
     }
@@ -139,20 +139,23 @@ static void take_mask(lnt_optim_t *optim, uint32_t number)
         lnt_freeze_dead(optim)[i] = lnt_freeze_masked(optim)[i];
 }
 
-/* Unmasked coordinates stay dead, but for those in the lane. */
+/* Unmasked coordinates are dead until a gradient comes, but for those in the lane. */
 lnt_status_t lnt_zero_one_remask(lnt_optim_t *optim, uint32_t number)
 {
+    static const uint32_t moving[] = {LNT_ADAM_M, LNT_ADAM_V, LNT_ZERO_ONE_M, LNT_ZERO_ONE_U};
     const lnt_optim_tensor_t *tensor = &optim->tensors[number];
 
-    if (lnt_zero_one_in_lane(optim, number)) take_mask(optim, number);
+    if (lnt_freeze_is_plain(optim, number)) take_mask(optim, number);
     lnt_freeze_add_masked(optim, number);
     for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
         if (lnt_freeze_masked(optim)[i] == 0) continue;
-        *lnt_zero_one_array(optim, LNT_ZERO_ONE_M, i) = *lnt_zero_one_array(optim, LNT_ZERO_ONE_U, i) = 0;
+        for (size_t a = 0; a < sizeof(moving) / sizeof(moving[0]); a++)
+            *lnt_zero_one_array(optim, moving[a], i) = 0;
     }
-    LNT_TRY(lnt_freeze_retire_dead(optim, number));
+    LNT_TRY(lnt_freeze_note_dead(optim, number));
     lnt_zero_one_publish_copy(optim, number); /* inside a window the masked go back to their anchor */
-    return LNT_OK;
+    lnt_late_recount(optim);
+    return lnt_late_apply(optim);
 }
 
 static lnt_status_t freeze(lnt_optim_t *optim)
@@ -163,18 +166,20 @@ static lnt_status_t freeze(lnt_optim_t *optim)
     if (lnt_freeze_check_variance(optim) != LNT_OK) return LNT_FREEZE_REFUSED;
     LNT_TRY(find_dead(optim));
     for (uint32_t t = 0; t < optim->n_tensors; t++)
-        n_dead += lnt_zero_one_in_lane(optim, t) ? 0 : lnt_freeze_count_dead(optim, t);
+        n_dead += lnt_freeze_is_plain(optim, t) ? 0 : lnt_freeze_count_dead(optim, t);
     if (lnt_freeze_check_share(optim, n_dead) != LNT_OK) return LNT_FREEZE_REFUSED;
     optim->frozen = true;
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
         zero_one->held_due |= zero_one->held[t] != 0;
         zero_one->held[t] = 0;
-        if (lnt_zero_one_in_lane(optim, t)) take_mask(optim, t);
+        if (lnt_freeze_is_plain(optim, t)) take_mask(optim, t);
         lnt_freeze_add_masked(optim, t);
         LNT_TRY(lnt_freeze_retire_dead(optim, t));
     }
     LNT_TRY(drop_errors(optim));
     lnt_zero_one_window_restart(optim);
+    lnt_late_recount(optim);
+    (void)lnt_late_apply(optim); /* tried again before the next step */
     lnt_freeze_announce(optim);
     return LNT_OK;
 }
@@ -204,8 +209,8 @@ lnt_status_t lnt_zero_one_first_restored(lnt_optim_t *optim)
         memset(optim->arrays[LNT_ZERO_ONE_U], 0, optim->room * sizeof(float));
     }
     for (uint32_t t = 0; t < optim->n_tensors; t++) {
-        if (optim->frozen && lnt_zero_one_in_lane(optim, t)) LNT_TRY(lnt_freeze_note_dead(optim, t));
-        if (lnt_zero_one_in_lane(optim, t)) continue;
+        if (lnt_freeze_is_plain(optim, t)) LNT_TRY(lnt_freeze_note_dead(optim, t));
+        if (lnt_freeze_is_plain(optim, t)) continue;
         optim->tensors[t].any_dead = true; /* whatever the programs were told before */
         LNT_TRY(sort_tensor(optim, t));
     }

@@ -4,13 +4,13 @@
  */
 #include "zero_one_oracle.h"
 
-enum { STEPS = 75, TRIALS = TEST_SANITIZED ? 1 : 2, WORLDS = TEST_SANITIZED ? 3 : 5 };
+enum { STEPS = 90, LATE = 22, TRIALS = TEST_SANITIZED ? 1 : 2, WORLDS = TEST_SANITIZED ? 3 : 5 };
 
 typedef struct trial {
     zo_settings_t settings;
     zo_t oracle;
     bool gaps, failures; /* non-finite gradients on one rank; sums that overflow */
-    uint64_t n_gaps, n_failed, n_idle, n_held, n_gap_syncs;
+    uint64_t n_gaps, n_failed, n_idle, n_held, n_gap_syncs, n_told, n_joined, n_left;
 } trial_t;
 
 /* How a tensor's gradients look: scales differ, some rows are never touched, some late, one is noise near zero. */
@@ -22,6 +22,8 @@ static float grad_at(const zo_settings_t *s, uint32_t rank, uint64_t step, uint3
 
     if (t % 4 == 2 && i >= n - n / 2 && step < 6) return 0; /* held back at first */
     if (t % 4 == 3 && i >= n - n / 16) return 0;            /* dead for ever */
+    if (t == 2 && i >= 30 && i < 34) return 0;              /* beside those that come alive */
+    if (t % 4 > 1 && i >= 10 && i < 30 && step < LATE) return 0;
     if (t % 4 == 1 && i % 50 == 7) return (float)(normal_at(seed, i) * 1e-13 * s->loss_scale);
     return (float)((normal_at(seed, i) + 0.3 * normal_at(s->seed, i)) * scale);
 }
@@ -190,16 +192,17 @@ static void draw_model(trial_t *trial, char *text, size_t size)
     }
     (void)snprintf(text, size,
                    "var_freeze_step=%d,var_update_scaler=%d,local_step_scaler=%d,local_step_clipper=%d,warmup_codec=%s,"
-                   "warmup_block=%u,block=%d,compression=%s,max_dead_share=0.3",
+                   "warmup_block=%u,block=%d,compression=%s,max_dead_share=0.3,lane_updates=%d,late_idle=%s",
                    (int)s->freeze, (int)s->var_scaler, (int)s->local_scaler, (int)s->local_clipper, codecs[codec].name,
-                   s->warm_block, ZO_BLOCK, s->compression ? "on" : "off");
+                   s->warm_block, ZO_BLOCK, s->compression ? "on" : "off", (int)s->lane_updates,
+                   s->stay ? "stay" : "leave");
 }
 
 static void run_trial(const world_t *world, bool compression, bool gaps, bool failures, trial_t *sum)
 {
     trial_t trial = {.gaps = gaps, .failures = failures};
     zo_settings_t *s = &trial.settings;
-    char text[320];
+    char text[400];
 
     s->world = *world;
     s->world.quiet = true;
@@ -209,6 +212,8 @@ static void run_trial(const world_t *world, bool compression, bool gaps, bool fa
     s->local_clipper = 2 + test_random_below(6);
     s->compression = compression;
     s->max_dead = 0.3;
+    s->lane_updates = 2 + test_random_below(5);
+    s->stay = test_random_below(3) == 0;
     s->loss_scale = test_random_below(2) == 0 ? 1 : 512;
     s->micro_steps = (uint32_t)(1 + test_random_below(3));
     s->seed = test_random();
@@ -228,6 +233,9 @@ static void run_trial(const world_t *world, bool compression, bool gaps, bool fa
     sum->n_failed += trial.n_failed;
     sum->n_held += trial.n_held;
     sum->n_idle += trial.n_idle;
+    sum->n_told += trial.oracle.n_told;
+    sum->n_joined += trial.oracle.n_joined;
+    sum->n_left += trial.oracle.n_left;
     zo_close(&trial.oracle);
 }
 
@@ -244,6 +252,7 @@ START_TEST(signs_follow_the_formulas)
     for (int k = 0; k < TRIALS; k++)
         run_trial(&worlds[_i], true, false, false, &sum);
     ck_assert_uint_gt(sum.n_held, 0);
+    ck_assert_uint_gt(sum.n_joined, 0);
 }
 END_TEST
 

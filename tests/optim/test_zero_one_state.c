@@ -1,9 +1,10 @@
 /* State of 0/1 Adam: saved between any two steps, also in the middle of a window, and loaded into a plan with other
- * buckets it goes on bit for bit, copies that differ between ranks included.
+ * buckets it goes on bit for bit, copies that differ between ranks and late comers in the lane included.
  */
 #include "ranks.h"
 
 enum { STEPS = 44, FREEZE = 14, N_TENSORS = 5 };
+enum { LATE = 22, LANE_UPDATES = 2 };
 enum { MASK_EARLY = 6, MASK_LATE = 33 }; /* between two variance steps; inside a window */
 
 typedef struct trial {
@@ -12,12 +13,12 @@ typedef struct trial {
     void *blobs[STEPS][MAX_RANKS];
     uint64_t bytes[STEPS][MAX_RANKS];
     uint64_t hashes[STEPS + 1][MAX_RANKS]; /* before the step */
-    bool windows_differed;
+    bool windows_differed, late_in_window, joined;
 } trial_t;
 
 static float grad_at(const trial_t *trial, uint32_t rank, uint64_t step, uint64_t i)
 {
-    if (i % 97 == 3) return 0;                     /* dead */
+    if (i % 97 == 3 && step < LATE) return 0;      /* dead at the freeze, alive inside a window */
     if (i >= 400 && i < 500 && step < 9) return 0; /* its tensor is held back at first */
     return (float)(normal_at(test_mix_pair(trial->seed, step * 64 + rank), i) + 0.5 * normal_at(trial->seed, i));
 }
@@ -55,6 +56,16 @@ static void take_step(const trial_t *trial, rank_t *rank, uint64_t step, float *
     ck_assert_int_eq(status, gap ? LNT_SKIPPED_LOCAL : LNT_OK);
 }
 
+/* Was a block in the lane while the window had steps, and did its coordinates join? */
+static void watch_late(trial_t *trial, const rank_t *rank)
+{
+    const double *steps = lnt_optim_values(rank->optim, "window_steps", NULL);
+    const lnt_optim_info_t info = rank_info(rank);
+
+    trial->late_in_window |= steps != NULL && steps[0] != 0 && info.late_blocks != 0;
+    trial->joined |= info.late_touched != 0 && info.late_blocks == 0;
+}
+
 /* The user's masks, set before a step; setting one again changes nothing. */
 static void set_masks(rank_t *rank, uint64_t step)
 {
@@ -83,9 +94,9 @@ static void save_body(rank_t *rank)
         take_step(trial, rank, step, grad);
         ranks_barrier();
         if (rank->rank == 0 && trial->hashes[step][0] != trial->hashes[step][1]) trial->windows_differed = true;
+        if (rank->rank == 0) watch_late(trial, rank);
     }
     trial->hashes[STEPS][rank->rank] = hash_all(rank);
-    ck_assert_ptr_null(lnt_optim_values(rank->optim, "late_updates", NULL)); /* it takes no late comers back */
     free(grad);
     rank_close(rank);
 }
@@ -132,10 +143,10 @@ static void run_trial(const world_t *world, const char *codec)
                              .start_seed = test_random()};
     (void)snprintf(options, sizeof(options),
                    "var_freeze_step=%d,var_update_scaler=3,local_step_scaler=6,local_step_clipper=4,block=64,"
-                   "warmup_codec=%s,max_dead_share=0.3",
-                   FREEZE, codec);
+                   "warmup_codec=%s,max_dead_share=0.3,lane_updates=%d",
+                   FREEZE, codec, LANE_UPDATES);
     ranks_run(world, save_body, trial);
-    ck_assert(trial->windows_differed);
+    ck_assert(trial->windows_differed && trial->late_in_window && trial->joined);
     trial->model.bucket_bytes = 1500;
     trial->model.segment_bytes = 300;
     ranks_run(world, resume_body, trial);

@@ -6,28 +6,9 @@
 #ifndef TESTS_OPTIM_ZERO_ONE_ORACLE_H
 #define TESTS_OPTIM_ZERO_ONE_ORACLE_H
 
-#include "zero_one_oracle_state.h"
+#include "zero_one_oracle_late.h"
 
 /* ---- updates of the first phase ---- */
-
-typedef struct zo_consts {
-    float b1, o1, b2, o2, i1, i2, lr, eps, w;
-} zo_consts_t;
-
-static inline zo_consts_t zo_consts(const zo_t *o, uint32_t t, double power2)
-{
-    const lnt_group_t *g = &o->s.groups[zo_group(o, t)];
-
-    return (zo_consts_t){.b1 = (float)g->beta1,
-                         .o1 = (float)(1 - g->beta1),
-                         .b2 = (float)g->beta2,
-                         .o2 = (float)(1 - g->beta2),
-                         .i1 = (float)(1 / (1 - o->power1[zo_group(o, t)])),
-                         .i2 = (float)(1 / (1 - power2)),
-                         .lr = (float)g->lr,
-                         .eps = (float)g->eps,
-                         .w = (float)(g->lr * g->weight_decay)};
-}
 
 static inline void zo_adam(zo_t *o, uint32_t t, uint64_t i, float g)
 {
@@ -48,6 +29,7 @@ static inline double zo_d64(const zo_t *o, uint32_t t, uint64_t i)
 {
     const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
 
+    if (o->d64[i] != 0) return o->d64[i];
     return sqrt(o->v64[i] / (1 - pow(h->beta2, (double)o->v_updates[t]))) + h->eps;
 }
 
@@ -212,6 +194,10 @@ static inline void zo_local_element(zo_t *o, uint32_t r, uint32_t t, uint64_t i,
     *m = o->ml[r][i];
     *u = o->u[r][i];
     if (o->gap[r]) return;
+    if (o->dead[i]) { /* takes no step: the window sums up its gradients */
+        *u = *u + g;
+        return;
+    }
     *m = k.b1 * *m + k.o1 * g;
     *u = *u + (step * *m) / o->d[i];
 }
@@ -221,7 +207,11 @@ static inline void zo_local_element_64(zo_t *o, uint32_t r, uint32_t t, uint64_t
     const lnt_group_t *h = &o->s.groups[zo_group(o, t)];
     const double g = (double)o->grad[r][i] / o->s.loss_scale / o->s.micro_steps;
 
-    if (o->gap[r] || o->dead[i]) return;
+    if (o->gap[r]) return;
+    if (o->dead[i]) {
+        o->u64[r][i] += g;
+        return;
+    }
     o->ml64[r][i] = h->beta1 * o->ml64[r][i] + (1 - h->beta1) * g;
     o->u64[r][i] += h->lr / (1 - pow(h->beta1, (double)(o->t + 1))) * o->ml64[r][i] / zo_d64(o, t, i);
 }
@@ -236,8 +226,8 @@ static inline void zo_take_steps(zo_t *o, bool sync)
                 float m, u;
                 zo_local_element_64(o, r, t, i);
                 zo_local_element(o, r, t, i, &m, &u);
-                o->value[r][i] = o->dead[i] || sum == 0 ? 0 : (u * o->d[i]) / sum;
-                if (sync || o->dead[i]) continue;
+                o->value[r][i] = sum == 0 ? 0 : o->dead[i] ? u : (u * o->d[i]) / sum;
+                if (sync) continue;
                 o->ml[r][i] = m;
                 o->u[r][i] = u;
             }
@@ -259,6 +249,7 @@ static inline void zo_publish(zo_t *o)
 
 static inline void zo_restart(zo_t *o)
 {
+    o->window = 0;
     for (uint32_t g = 0; g < ZO_GROUPS; g++) {
         o->sum[g] = o->sum64[g] = 0;
         o->product[g] = o->product64[g] = 1;
@@ -309,13 +300,16 @@ static inline bool zo_any_busy(const zo_t *o)
 
 static inline bool zo_sync(zo_t *o)
 {
-    if (zo_any_busy(o) && !zo_exchange_windows(o)) return false;
+    const bool busy = zo_any_busy(o);
+
+    if (busy && !(zo_late_fits(o) && zo_exchange_windows(o))) return false;
     for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
         if (zo_lane(o, t) || (float)o->sum[zo_group(o, t)] == 0) continue;
         for (uint64_t i = o->at[t]; i < o->at[t + 1]; i++)
             zo_sync_element(o, t, i,
                             zo_long(o, t) ? o->sign.out[o->sign_at[t] + i - o->at[t]] : zo_mean(o, o->value, i, false));
     }
+    if (busy) zo_late_step(o);
     return true;
 }
 
@@ -343,6 +337,7 @@ static inline bool zo_second_step(zo_t *o)
     if (sync) {
         zo_restart(o);
     } else {
+        o->window++;
         zo_publish(o);
     }
     return fine;
@@ -389,6 +384,23 @@ static inline void zo_expect_array(const rank_t *rank, const char *name, const f
     free(seen);
 }
 
+/* Blocks are numbered in the order of tensors. */
+static inline void zo_expect_late(const rank_t *rank, const zo_t *o)
+{
+    uint64_t n_blocks, block = 0;
+    const double *updates = lnt_optim_values(rank->optim, "late_updates", &n_blocks);
+
+    for (uint32_t t = 0; t < o->s.model.n_tensors; t++) {
+        const uint8_t *dead = lnt_optim_view(rank->optim, "dead", t);
+        if (zo_lane(o, t)) continue;
+        ck_assert_mem_eq(dead, o->dead + o->at[t], o->s.model.lengths[t]);
+        for (uint64_t i = o->at[t]; i < o->at[t + 1]; i += ZO_BLOCK)
+            ck_assert(block < n_blocks && updates[block++] == (double)o->late[i].updates);
+    }
+    ck_assert_uint_eq(block, n_blocks);
+    ck_assert_uint_eq(rank_info(rank).late_touched, o->n_told);
+}
+
 /* Everything this rank holds is what the oracle holds. */
 static inline void zo_expect(const rank_t *rank, const zo_t *o)
 {
@@ -404,6 +416,7 @@ static inline void zo_expect(const rank_t *rank, const zo_t *o)
     if (!o->frozen) return;
     zo_expect_array(rank, "exp_avg_local", o->ml[rank->rank]);
     zo_expect_array(rank, "accumulator", o->u[rank->rank]);
+    zo_expect_late(rank, o);
 }
 
 #endif

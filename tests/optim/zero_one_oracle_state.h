@@ -21,9 +21,17 @@ typedef struct zo_settings {
     bool compression;
     double max_dead, loss_scale;
     uint32_t micro_steps;
+    uint64_t lane_updates;
+    bool stay;     /* late_idle=stay */
     uint32_t tiny; /* tensor whose gradients are tiny; UINT32_MAX: none */
     uint64_t seed;
 } zo_settings_t;
+
+/* A block with late comers; updates: -1 = none travel. */
+typedef struct zo_late {
+    int64_t updates;
+    double power1, power2;
+} zo_late_t;
 
 typedef struct zo {
     zo_settings_t s;
@@ -43,6 +51,10 @@ typedef struct zo {
     float *ml[MAX_RANKS], *u[MAX_RANKS], *copy[MAX_RANKS], *grad[MAX_RANKS], *value[MAX_RANKS];
     double *x64, *m64, *v64, *ml64[MAX_RANKS], *u64[MAX_RANKS];
     double sum64[ZO_GROUPS], product64[ZO_GROUPS];
+    double *d64;     /* of coordinates that have joined late; 0: of the freeze */
+    uint64_t window; /* steps since the last sync */
+    zo_late_t *late; /* per block, at its first element */
+    uint64_t n_told, n_joined, n_left;
     bool gap[MAX_RANKS];
 } zo_t;
 
@@ -103,6 +115,8 @@ static inline void zo_rooms(zo_t *o)
     o->x64 = zo_room(o->n, 8);
     o->m64 = zo_room(o->n, 8);
     o->v64 = zo_room(o->n, 8);
+    o->d64 = zo_room(o->n, 8);
+    o->late = zo_room(o->n, sizeof(*o->late));
     for (uint32_t r = 0; r < o->n_ranks; r++) {
         o->ml[r] = zo_room(o->n, 4);
         o->u[r] = zo_room(o->n, 4);
@@ -142,6 +156,7 @@ static inline void zo_open(zo_t *o, const zo_settings_t *settings)
     o->warm.live = o->all;
     o->sign.live = o->live;
     for (uint64_t i = 0; i < o->n; i++) {
+        o->late[i] = (zo_late_t){-1, 1, 1};
         o->x64[i] = o->x[i] = (float)normal_at(settings->model.start_seed, i);
         for (uint32_t r = 0; r < o->n_ranks; r++)
             o->copy[r][i] = o->x[i];
@@ -162,6 +177,8 @@ static inline void zo_close(zo_t *o)
     free(o->x64);
     free(o->m64);
     free(o->v64);
+    free(o->d64);
+    free(o->late);
     for (uint32_t r = 0; r < o->n_ranks; r++) {
         free(o->ml[r]);
         free(o->u[r]);
@@ -212,6 +229,27 @@ static inline bool zo_run_sign(zo_t *o, float *const *value, bool scaled)
     oracle_run(&o->sign);
     if (o->sign.flags == 0) oracle_commit(&o->sign);
     return o->sign.flags == 0;
+}
+
+/* ---- constants of a step ---- */
+
+typedef struct zo_consts {
+    float b1, o1, b2, o2, i1, i2, lr, eps, w;
+} zo_consts_t;
+
+static inline zo_consts_t zo_consts(const zo_t *o, uint32_t t, double power2)
+{
+    const lnt_group_t *g = &o->s.groups[zo_group(o, t)];
+
+    return (zo_consts_t){.b1 = (float)g->beta1,
+                         .o1 = (float)(1 - g->beta1),
+                         .b2 = (float)g->beta2,
+                         .o2 = (float)(1 - g->beta2),
+                         .i1 = (float)(1 / (1 - o->power1[zo_group(o, t)])),
+                         .i2 = (float)(1 / (1 - power2)),
+                         .lr = (float)g->lr,
+                         .eps = (float)g->eps,
+                         .w = (float)(g->lr * g->weight_decay)};
 }
 
 #endif
