@@ -1,5 +1,5 @@
-/* Plans by themselves: the state table, vetoes under threads, disagreement between ranks, bytes, memory, no allocation
- * in steps, every allocation failing in turn.
+/* Plans by themselves: the state table, vetoes under threads, disagreement between ranks, bytes, no allocation in
+ * steps, every allocation failing in turn.
  */
 #include <stdatomic.h>
 
@@ -315,7 +315,7 @@ START_TEST(other_hyper_parameters_are_a_mismatch)
 }
 END_TEST
 
-/* ---- bytes, memory, allocation ---- */
+/* ---- bytes, allocation ---- */
 
 static void bytes_body(rank_t *rank)
 {
@@ -351,107 +351,6 @@ START_TEST(bytes_on_the_wire_are_as_predicted)
 {
     ranks_run(&(world_t){.n_ranks = 3, .nodes = {0, 1, 2}, .quiet = true}, bytes_body, NULL);
     ranks_run(&(world_t){.n_ranks = 5, .nodes = {0, 0, 1, 1, 0}, .quiet = true}, bytes_body, NULL);
-}
-END_TEST
-
-static void memory_body(rank_t *rank)
-{
-    model_t model = small_model();
-    lnt_plan_memory_t before = {.struct_size = sizeof(before)}, after = before;
-    lnt_plan_info_t info = {.struct_size = sizeof(info)};
-
-    model.options = "block=64,codec=int8";
-    model.accumulate = true;
-    model.dtype = LNT_F16;
-    ranks_ok(rank_plan(rank, &model));
-    ranks_ok(rank_optim(rank));
-    ranks_ok(lnt_plan_get_memory(rank->plan, &before));
-    ranks_ok(lnt_plan_commit(rank->plan));
-    ranks_ok(lnt_plan_get_memory(rank->plan, &after));
-    ck_assert_mem_eq(&before, &after, sizeof(after));
-    ck_assert_uint_eq(after.total, after.errors + after.shadows + after.frames + after.graphs + after.other);
-    ck_assert_uint_eq(after.errors, after.shadows);
-    ck_assert_uint_eq(after.other, 2 * 390 * 4 + LNT_SPAN_MAX * 4);
-    ranks_ok(lnt_plan_get_info(rank->plan, &info));
-    ck_assert_uint_eq(info.n_elems, 390);
-    ck_assert_uint_ge(info.n_buckets, 3);
-    rank_close(rank);
-}
-
-START_TEST(memory_is_known_before_the_commit)
-{
-    ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}}, memory_body, NULL);
-}
-END_TEST
-
-/* ---- against the allocator ---- */
-
-/* What lnt_plan_get_memory does not count, at most (linnet/plan.h). */
-static uint64_t uncounted_bytes(const lnt_plan_info_t *info)
-{
-    const uint64_t programs = (uint64_t)info->n_buckets * info->n_programs;
-
-    return info->n_buckets * 1024 + programs * (4096 + 64 * info->n_tensors) + info->n_tensors * 1024;
-}
-
-enum { ROUNDED = 2 * 4096 }; /* per rank: two arrays that begin on pages */
-static _Atomic uint64_t counted, tables;
-
-static void ignore(void *arg, const lnt_span_t *span, const float *value, const uint8_t *live)
-{
-    (void)arg;
-    (void)span;
-    (void)value;
-    (void)live;
-}
-
-static void allocated_body(rank_t *rank)
-{
-    const model_t *model = rank->arg;
-    const lnt_program_params_t program = {
-        .struct_size = sizeof(program),
-        .name = "all",
-        .codec = {.struct_size = sizeof(program.codec), .name = "sign1", .block = 128},
-        .stage = {.struct_size = sizeof(program.stage), .consume = ignore}};
-    lnt_plan_memory_t memory = {.struct_size = sizeof(memory)};
-    lnt_plan_info_t info = {.struct_size = sizeof(info)};
-    uint64_t before, after;
-    uint32_t number;
-
-    ranks_barrier();
-    before = lnt_memory_live_bytes();
-    ranks_barrier();
-    ranks_ok(rank_plan(rank, model));
-    ranks_ok(lnt_plan_add_program(rank->plan, &program, &number));
-    ranks_ok(lnt_plan_get_memory(rank->plan, &memory));
-    ranks_ok(lnt_plan_commit(rank->plan));
-    ranks_ok(lnt_plan_get_info(rank->plan, &info));
-    atomic_fetch_add(&counted, memory.total);
-    atomic_fetch_add(&tables, uncounted_bytes(&info));
-    ranks_barrier();
-    after = lnt_memory_live_bytes();
-    ck_assert_uint_ge(after - before, atomic_load(&counted));
-    ck_assert_uint_le(after - before, atomic_load(&counted) + atomic_load(&tables) + rank->world->n_ranks * ROUNDED);
-    ranks_barrier();
-    ranks_ok(lnt_plan_destroy(rank->plan));
-    free(rank->x);
-    free(rank->x16);
-}
-
-START_TEST(memory_is_what_the_allocator_gave)
-{
-    static const world_t shapes[] = {
-        {.n_ranks = 1}, {.n_ranks = 3, .nodes = {0, 1, 2}}, {.n_ranks = 4, .nodes = {0, 1, 0, 1}}};
-    model_t model = {.n_tensors = 4,
-                     .lengths = {11000, 70, 9001, 3},
-                     .accumulate = true,
-                     .dtype = _i % 2 == 0 ? LNT_F32 : LNT_BF16,
-                     .error_dtype = (lnt_error_dtype_t)(1 + _i % 3),
-                     .bucket_bytes = 24000};
-
-    atomic_store(&counted, 0);
-    atomic_store(&tables, 0);
-    ranks_run(&shapes[_i / 3], allocated_body, &model);
 }
 END_TEST
 
@@ -629,8 +528,6 @@ int main(void)
     tcase_add_test(tcase, replicas_are_compared_on_request);
     tcase_add_test(tcase, other_hyper_parameters_are_a_mismatch);
     tcase_add_test(tcase, bytes_on_the_wire_are_as_predicted);
-    tcase_add_test(tcase, memory_is_known_before_the_commit);
-    tcase_add_loop_test(tcase, memory_is_what_the_allocator_gave, 0, 9);
     tcase_add_test(tcase, steps_allocate_nothing);
     tcase_add_test(tcase, every_allocation_may_fail);
     tcase_add_test(tcase, an_allocation_may_fail_on_one_of_two);
