@@ -3,6 +3,7 @@
  * here, before anything live is touched.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "freeze.h"
@@ -73,6 +74,40 @@ static lnt_status_t check_arrays(const lnt_optim_t *optim, const lnt_state_blob_
         LNT_TRY(array->elem_bytes == 1 ? check_bytes(part) : check_floats(part, array->never_negative));
     }
     return blob->header.n_sections == lnt_state_sections(optim->row) ? LNT_OK : lnt_state_corrupt("unknown sections");
+}
+
+/* ---- errors ---- */
+
+static lnt_status_t bad_error(const lnt_state_blob_t *blob, const lnt_state_extent_t *extent, uint64_t at)
+{
+    char owner[32] = "server";
+    lnt_error_info_t *info;
+
+    if (extent->server == 0) (void)snprintf(owner, sizeof(owner), "worker %u", extent->codec_worker);
+    (void)lnt_error(LNT_ERR_CORRUPT, "use an earlier state: the run that saved this one has gone wrong",
+                    "the saved state of rank %u: %s, program %u, %s, tensor %u, element %llu: not finite",
+                    blob->header.rank, LNT_STATE_ERRORS, extent->program, owner, extent->tensor,
+                    (unsigned long long)(extent->offset + at));
+    info = lnt_error_mutable();
+    info->peer = blob->header.rank;
+    if (extent->tensor != LNT_TENSOR_PAD) info->tensor = extent->tensor;
+    return LNT_ERR_CORRUPT;
+}
+
+lnt_status_t lnt_state_check_errors(const lnt_state_blob_t *blob)
+{
+    const lnt_state_part_t *part = lnt_state_find(blob, LNT_STATE_ERRORS);
+
+    for (uint64_t pos = 0; pos < part->bytes;) {
+        lnt_state_extent_t extent;
+        lnt_state_part_t values = {.bytes = 0};
+        if (!lnt_state_next_extent(part->payload, part->bytes, &pos, &extent, &values.payload))
+            return lnt_state_corrupt("impossible list of errors");
+        for (uint64_t i = 0; i < extent.count; i++) {
+            if (!isfinite(float_at(&values, i))) return bad_error(blob, &extent, i);
+        }
+    }
+    return LNT_OK;
 }
 
 /* ---- masks and denominators of a frozen state ---- */

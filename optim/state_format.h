@@ -94,6 +94,10 @@ lnt_status_t lnt_state_corrupt(const char *what); /* reports it */
 bool lnt_state_next_extent(const uint8_t *payload, uint64_t bytes, uint64_t *pos, lnt_state_extent_t *extent,
                            const uint8_t **values_p);
 
+/* LNT_ERR_CORRUPT unless every saved error is finite: one that is not would poison all later steps. The error names
+ * rank, section, program, owner, tensor and element. */
+lnt_status_t lnt_state_check_errors(const lnt_state_blob_t *blob);
+
 /* The second half of lnt_state_check: what is in the sections of a blob of this model, algorithm and plan. */
 lnt_status_t lnt_state_check_content(const lnt_optim_t *optim, const lnt_state_blob_t *blob);
 

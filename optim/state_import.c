@@ -79,6 +79,7 @@ static lnt_status_t read_blob(import_t *import, const void *bytes, uint64_t n, l
     LNT_TRY(lnt_state_parse(bytes, n, &import->blob));
     LNT_TRY(lnt_state_check(import->optim, &import->blob));
     LNT_TRY(lnt_state_check_world(import->optim, &import->blob));
+    LNT_TRY(lnt_state_check_errors(&import->blob));
     import->programs = lnt_state_programs(import->optim, &import->blob.header);
     import->errors.sparse = (import->blob.header.flags & LNT_STATE_SPARSE) != 0;
     mine->common = hash_common(import->optim->row, &import->blob);

@@ -34,6 +34,7 @@ static lnt_status_t place_blobs(lnt_state_save_t *save, const void *const *blobs
         if (blobs[i] == NULL || (uintptr_t)blobs[i] % sizeof(float) != 0)
             return lnt_error(LNT_ERR_INVALID_ARG, one_save, "state number %u: no bytes, or not aligned", i);
         LNT_TRY(lnt_state_parse(blobs[i], bytes[i], &blob));
+        LNT_TRY(lnt_state_check_errors(&blob));
         if (blob.header.world != n) {
             return lnt_error(LNT_ERR_STATE_MISMATCH, one_save, "%u states are given, the world that saved had %u ranks",
                              n, blob.header.world);

@@ -1,4 +1,4 @@
-/* linnet-ckpt verify: every checksum, and whether the files are one save, whole. */
+/* linnet-ckpt verify: every checksum, whether errors are finite, and whether the files are one save, whole. */
 #include "ckpt_tool.h"
 
 #include <stdio.h>
@@ -12,7 +12,10 @@ static uint32_t count_bad(const ckpt_files_t *files)
 
     for (uint32_t i = 0; i < files->n; i++) {
         lnt_state_blob_t blob;
-        if (lnt_state_parse(files->blobs[i], files->bytes[i], &blob) == LNT_OK) continue;
+        if (lnt_state_parse(files->blobs[i], files->bytes[i], &blob) == LNT_OK &&
+            lnt_state_check_errors(&blob) == LNT_OK) {
+            continue;
+        }
         (void)fprintf(stderr, "%s: in %s:\n", CKPT_NAME, files->names[i]);
         (void)tool_complain(CKPT_NAME);
         n_bad++;
