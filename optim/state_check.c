@@ -35,6 +35,19 @@ static lnt_status_t parse_header(const uint8_t *bytes, uint64_t n, lnt_state_hea
     return LNT_OK;
 }
 
+lnt_state_header_t lnt_state_common_header(const lnt_state_header_t *header)
+{
+    lnt_state_header_t common = *header;
+
+    common.bytes = 0;
+    common.rank = 0;
+    common.skipped = 0;
+    common.grad_norm = 0;
+    common.dropped_norm = 0;
+    common.crc = 0;
+    return common;
+}
+
 const lnt_state_part_t *lnt_state_find(const lnt_state_blob_t *blob, const char *name)
 {
     for (uint32_t i = 0; i < blob->header.n_sections; i++) {
@@ -197,10 +210,18 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
     }
     LNT_TRY(check_tensors(optim, blob));
     LNT_TRY(lnt_plan_get_info(optim->plan, &plan));
-    if (blob->header.layout_hash != plan.layout_hash || blob->header.model_hash != plan.model_hash ||
-        blob->header.n_groups != optim->n_groups) {
+    if (blob->header.n_groups != optim->n_groups) {
+        return lnt_error(LNT_ERR_STATE_MISMATCH, "pass the groups of the run that saved the state",
+                         "the state has %u groups, the optimizer %u", blob->header.n_groups, optim->n_groups);
+    }
+    if (blob->header.model_hash != plan.model_hash) {
+        return lnt_error(LNT_ERR_STATE_MISMATCH, "register the tensors with the rows and cols of the run that saved",
+                         "shapes of tensors differ from those of the saved state");
+    }
+    if (blob->header.layout_hash != plan.layout_hash) {
         return lnt_error(LNT_ERR_STATE_MISMATCH,
-                         "use the options of the run that saved the state (codecs, blocks, scale rule, groups)",
+                         "use the options of the run that saved the state (codecs, blocks, scale rule, non_freeze of "
+                         "groups; with clip_mode=bucket the bucket bytes too)",
                          "the exchange programs differ from those of the saved state");
     }
     if (blob->header.frozen && optim->row->freezing == NULL && !optim->row->freezes_itself)

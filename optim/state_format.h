@@ -64,6 +64,9 @@ static inline uint64_t lnt_state_padded(uint64_t bytes)
     return (bytes + 7) / 8 * 8;
 }
 
+/* What all headers of one save share: 0 in place of what is a rank's own. */
+lnt_state_header_t lnt_state_common_header(const lnt_state_header_t *header);
+
 uint32_t lnt_state_section_crc(const lnt_state_section_t *section, const uint8_t *payload);
 
 /* A blob whose bytes have been checked: header, and where the sections lie, in their order. */

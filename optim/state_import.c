@@ -45,18 +45,18 @@ uint32_t lnt_state_programs(const lnt_optim_t *optim, const lnt_state_header_t *
     return lnt_optim_keeps(optim->row, &stats);
 }
 
-/* Sections that are the same on all ranks. */
+/* Of what is the same on all ranks; sections in any order. */
 static uint64_t hash_common(const lnt_optim_row_t *row, const lnt_state_blob_t *blob)
 {
-    uint64_t hash = lnt_hash64_u64(0, blob->header.step);
+    const lnt_state_header_t header = lnt_state_common_header(&blob->header);
+    uint64_t sum = 0;
 
-    hash = lnt_hash64_u64(hash, (uint64_t)blob->header.phase << 1 | blob->header.frozen);
     for (uint32_t i = 0; i < blob->header.n_sections; i++) {
         const lnt_state_part_t *part = &blob->parts[i];
         if (lnt_state_is_common(row, part->name))
-            hash = lnt_hash64(lnt_hash64_text(hash, part->name), part->payload, part->bytes);
+            sum += lnt_hash64(lnt_hash64_text(0, part->name), part->payload, part->bytes);
     }
-    return hash;
+    return lnt_hash64_u64(lnt_hash64(0, &header, sizeof(header)), sum);
 }
 
 lnt_status_t lnt_state_compare_votes(const lnt_optim_t *optim)

@@ -45,16 +45,11 @@ static lnt_status_t place_blobs(lnt_state_save_t *save, const void *const *blobs
     return LNT_OK;
 }
 
-/* All of a header but what is a rank's own. */
-static bool same_header(lnt_state_header_t a, lnt_state_header_t b)
+static bool same_header(const lnt_state_header_t *a, const lnt_state_header_t *b)
 {
-    a.bytes = b.bytes;
-    a.rank = b.rank;
-    a.skipped = b.skipped;
-    a.grad_norm = b.grad_norm;
-    a.dropped_norm = b.dropped_norm;
-    a.crc = b.crc;
-    return memcmp(&a, &b, sizeof(a)) == 0;
+    const lnt_state_header_t x = lnt_state_common_header(a), y = lnt_state_common_header(b);
+
+    return memcmp(&x, &y, sizeof(x)) == 0;
 }
 
 static bool is_same_part(const lnt_state_part_t *a, const lnt_state_part_t *b)
@@ -73,7 +68,7 @@ static lnt_status_t compare_blobs(const lnt_state_save_t *save)
 
     for (uint32_t r = 1; r < save->world; r++) {
         const lnt_state_blob_t *blob = &save->blobs[r];
-        if (!same_header(blob->header, first->header)) return mismatch(r, "of another save than that of rank 0");
+        if (!same_header(&blob->header, &first->header)) return mismatch(r, "of another save than that of rank 0");
         for (uint32_t i = 0; i < first->header.n_sections; i++) {
             const lnt_state_part_t *part = lnt_state_find(blob, first->parts[i].name);
             if (part == NULL) return corrupt(r, "a section is missing");

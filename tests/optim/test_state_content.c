@@ -230,6 +230,82 @@ static void header_body(rank_t *rank)
     rank_close(rank);
 }
 
+/* What headers of one save share must be equal: a scale, or micro-steps, of one rank alone would fail the next step. */
+static void one_header_body(rank_t *rank)
+{
+    const model_t model = model_of("adam", "");
+    uint64_t bytes;
+    uint8_t *blob;
+
+    rank_open(rank, &model);
+    train(rank, 14);
+    blob = saved(rank, &bytes);
+    for (int i = 0; i < 2; i++) {
+        lnt_state_header_t header, old;
+        memcpy(&old, blob, sizeof(old));
+        header = old;
+        if (i == 0 && rank->rank == 1) header.loss_scale = 2;
+        if (i == 1 && rank->rank == 1) header.micro_steps = 3;
+        header.crc = lnt_crc32c(0, &header, offsetof(lnt_state_header_t, crc));
+        memcpy(blob, &header, sizeof(header));
+        ck_assert_int_eq(lnt_optim_state_import(rank->optim, blob, bytes), LNT_ERR_STATE_MISMATCH);
+        ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "not of one save"));
+        memcpy(blob, &old, sizeof(old));
+    }
+    ranks_ok(lnt_optim_state_import(rank->optim, blob, bytes));
+    train(rank, 15);
+    free(blob);
+    rank_close(rank);
+}
+
+START_TEST(headers_of_two_saves_are_refused)
+{
+    ranks_run(&(world_t){.n_ranks = 3, .nodes = {0, 1, 1}, .quiet = true}, one_header_body, NULL);
+}
+END_TEST
+
+/* ---- what the message names ---- */
+
+static void expect_named(rank_t *rank, const model_t *before, const model_t *here, const char *named)
+{
+    uint64_t bytes;
+    uint8_t *blob;
+
+    rank_open(rank, before);
+    blob = saved(rank, &bytes);
+    rank_close(rank);
+    rank_open(rank, here);
+    ck_assert_int_eq(lnt_optim_state_import(rank->optim, blob, bytes), LNT_ERR_STATE_MISMATCH);
+    ck_assert_msg(strstr(lnt_last_error()->cause, named) != NULL, "%s: %s", named, lnt_last_error()->cause);
+    free(blob);
+    rank_close(rank);
+}
+
+static void named_body(rank_t *rank)
+{
+    lnt_group_t groups[2];
+    model_t before = model_of("came", ""), here = before;
+
+    lnt_group_defaults(&groups[0]);
+    lnt_group_defaults(&groups[1]);
+    before.rows[1] = 10;
+    here.rows[1] = 20;
+    expect_named(rank, &before, &here, "shapes of tensors");
+    here = before;
+    here.options = "codec=int8";
+    expect_named(rank, &before, &here, "exchange programs");
+    here = before;
+    here.groups = groups;
+    here.n_groups = 2;
+    expect_named(rank, &before, &here, "1 groups, the optimizer 2");
+}
+
+START_TEST(what_differs_from_the_state_is_named)
+{
+    ranks_run(&(world_t){.n_ranks = 1, .quiet = true}, named_body, NULL);
+}
+END_TEST
+
 START_TEST(impossible_scales_and_steps_are_refused)
 {
     ranks_run(&(world_t){.n_ranks = 2, .nodes = {0, 1}, .quiet = true}, header_body, NULL);
@@ -244,6 +320,8 @@ int main(void)
     tcase_add_loop_test(tcase, impossible_content_is_refused, 0, sizeof(changes) / sizeof(changes[0]));
     tcase_add_loop_test(tcase, options_and_state_must_agree, 0, sizeof(meetings) / sizeof(meetings[0]));
     tcase_add_test(tcase, impossible_scales_and_steps_are_refused);
+    tcase_add_test(tcase, headers_of_two_saves_are_refused);
+    tcase_add_test(tcase, what_differs_from_the_state_is_named);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }
