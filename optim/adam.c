@@ -60,7 +60,7 @@ lnt_status_t lnt_adam_check(const lnt_optim_options_t *options)
     return LNT_OK;
 }
 
-lnt_status_t lnt_adam_add_program(lnt_optim_t *optim)
+lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage)
 {
     lnt_program_params_t params = {.struct_size = sizeof(params), .name = "gradient", .feeds_v = true};
     lnt_codec_t codec;
@@ -69,7 +69,7 @@ lnt_status_t lnt_adam_add_program(lnt_optim_t *optim)
     params.codec = (lnt_codec_params_t){.struct_size = sizeof(params.codec),
                                         .name = lnt_exchange_codec_words[optim->options.codec],
                                         .block = optim->options.block};
-    params.stage = optim->row->stage;
+    params.stage = stage;
     params.stage.struct_size = sizeof(params.stage);
     params.stage.arg = optim;
     LNT_TRY(lnt_codec_init(&codec, params.codec.name, params.codec.block, params.codec.scale_rule));
@@ -78,9 +78,19 @@ lnt_status_t lnt_adam_add_program(lnt_optim_t *optim)
     return lnt_plan_add_program(optim->plan, &params, &program);
 }
 
+static lnt_status_t add_programs(lnt_optim_t *optim)
+{
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = lnt_clip_survey, .consume = lnt_adam_consume});
+}
+
+static lnt_status_t add_programs_amsgrad(lnt_optim_t *optim)
+{
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = lnt_clip_survey, .consume = consume_amsgrad});
+}
+
 const lnt_phase_row_t lnt_adam_phases[] = {{LNT_PHASE_PLAIN, lnt_phase_always, 1}};
 
-const lnt_state_array_t lnt_adam_arrays[] = {
+static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
     [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
     [LNT_ADAM_ARRAYS] = {.name = NULL},
@@ -100,8 +110,7 @@ static const lnt_optim_row_t adam_amsgrad_row = {.name = "adam/amsgrad",
                                                  .arrays = amsgrad_arrays,
                                                  .l2_decay = true,
                                                  .check = lnt_adam_check,
-                                                 .add_programs = lnt_adam_add_program,
-                                                 .stage = {.survey = lnt_clip_survey, .consume = consume_amsgrad}};
+                                                 .add_programs = add_programs_amsgrad};
 
 static const lnt_optim_row_t adamw_amsgrad_row = {.name = "adamw/amsgrad",
                                                   .doc = "AMSGrad with decoupled decay",
@@ -109,8 +118,7 @@ static const lnt_optim_row_t adamw_amsgrad_row = {.name = "adamw/amsgrad",
                                                   .phases = lnt_adam_phases,
                                                   .arrays = amsgrad_arrays,
                                                   .check = lnt_adam_check,
-                                                  .add_programs = lnt_adam_add_program,
-                                                  .stage = {.survey = lnt_clip_survey, .consume = consume_amsgrad}};
+                                                  .add_programs = add_programs_amsgrad};
 
 static const lnt_optim_variant_t adam_variants[] = {{"amsgrad", "on", &adam_amsgrad_row}, {NULL, NULL, NULL}};
 static const lnt_optim_variant_t adamw_variants[] = {{"amsgrad", "on", &adamw_amsgrad_row}, {NULL, NULL, NULL}};
@@ -119,19 +127,17 @@ const lnt_optim_row_t lnt_adam_row = {.name = "adam",
                                       .doc = "Adam with exact bias correction; decay enters the gradient (L2)",
                                       .options = adam_options,
                                       .phases = lnt_adam_phases,
-                                      .arrays = lnt_adam_arrays,
+                                      .arrays = arrays,
                                       .l2_decay = true,
                                       .check = lnt_adam_check,
-                                      .add_programs = lnt_adam_add_program,
-                                      .stage = {.survey = lnt_clip_survey, .consume = lnt_adam_consume},
+                                      .add_programs = add_programs,
                                       .variants = adam_variants};
 
 const lnt_optim_row_t lnt_adamw_row = {.name = "adamw",
                                        .doc = "Adam with exact bias correction and decoupled decay",
                                        .options = adam_options,
                                        .phases = lnt_adam_phases,
-                                       .arrays = lnt_adam_arrays,
+                                       .arrays = arrays,
                                        .check = lnt_adam_check,
-                                       .add_programs = lnt_adam_add_program,
-                                       .stage = {.survey = lnt_clip_survey, .consume = lnt_adam_consume},
+                                       .add_programs = add_programs,
                                        .variants = adamw_variants};

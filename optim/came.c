@@ -273,6 +273,11 @@ static lnt_status_t committed(lnt_optim_t *optim)
     return LNT_OK;
 }
 
+static lnt_status_t add_programs(lnt_optim_t *optim)
+{
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = survey, .consume = consume});
+}
+
 static const lnt_state_array_t arrays[] = {
     [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
     [LNT_ADAM_M + 1] = {.name = NULL},
@@ -294,8 +299,7 @@ const lnt_optim_row_t lnt_came_row = {.name = "came",
                                       .arrays = arrays,
                                       .values = values,
                                       .check = lnt_adam_check,
-                                      .add_programs = lnt_adam_add_program,
-                                      .stage = {.survey = survey, .consume = consume},
+                                      .add_programs = add_programs,
                                       .work_count = work_count,
                                       .n_scratch = 1,
                                       .committed = committed};

@@ -169,6 +169,17 @@ static lnt_status_t check(const lnt_optim_options_t *options)
     return lnt_adam_check(options);
 }
 
+static lnt_status_t add_programs(lnt_optim_t *optim)
+{
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = survey, .consume = lnt_lamb_consume});
+}
+
+static const lnt_state_array_t arrays[] = {
+    [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
+    [LNT_ADAM_ARRAYS] = {.name = NULL},
+};
+
 static const lnt_state_values_t values[] = {
     [COEFF] = {.name = "lamb_coeff", .count = lnt_values_per_tensor},
     {.name = NULL},
@@ -178,11 +189,10 @@ const lnt_optim_row_t lnt_lamb_row = {.name = "lamb",
                                       .doc = "Adam's direction, scaled per tensor to the norm of the parameters",
                                       .options = lamb_options,
                                       .phases = lnt_adam_phases,
-                                      .arrays = lnt_adam_arrays,
+                                      .arrays = arrays,
                                       .values = values,
                                       .check = check,
-                                      .add_programs = lnt_adam_add_program,
-                                      .stage = {.survey = survey, .consume = lnt_lamb_consume},
+                                      .add_programs = add_programs,
                                       .begin = begin,
                                       .work_count = lnt_values_per_tensor,
                                       .n_scratch = 1,
@@ -192,11 +202,10 @@ const lnt_optim_row_t lnt_lambc_row = {.name = "lambc",
                                        .doc = "LAMB with a trust ratio of at most 1",
                                        .options = lambc_options,
                                        .phases = lnt_adam_phases,
-                                       .arrays = lnt_adam_arrays,
+                                       .arrays = arrays,
                                        .values = values,
                                        .check = check,
-                                       .add_programs = lnt_adam_add_program,
-                                       .stage = {.survey = survey, .consume = lnt_lamb_consume},
+                                       .add_programs = add_programs,
                                        .begin = begin,
                                        .work_count = lnt_values_per_tensor,
                                        .n_scratch = 1,

@@ -144,6 +144,17 @@ static lnt_status_t committed(lnt_optim_t *optim)
     return LNT_OK;
 }
 
+static lnt_status_t add_programs(lnt_optim_t *optim)
+{
+    return lnt_adam_add_program(optim, (lnt_stage_t){.survey = survey, .consume = consume});
+}
+
+static const lnt_state_array_t arrays[] = {
+    [LNT_ADAM_M] = {.name = "exp_avg", .elem_bytes = sizeof(float)},
+    [LNT_ADAM_V] = {.name = "exp_avg_sq", .elem_bytes = sizeof(float), .never_negative = true},
+    [LNT_ADAM_ARRAYS] = {.name = NULL},
+};
+
 static const lnt_state_values_t values[] = {
     [COEFF_MOMENTUM] = {.name = "lans_coeff", .count = lnt_values_per_tensor},
     [COEFF_GRADIENT] = {.name = "lans_coeff_gradient", .count = lnt_values_per_tensor},
@@ -154,11 +165,10 @@ const lnt_optim_row_t lnt_lans_row = {.name = "lans",
                                       .doc = "LAMB on gradients of norm 1, with a second part along the gradient",
                                       .options = options,
                                       .phases = lnt_adam_phases,
-                                      .arrays = lnt_adam_arrays,
+                                      .arrays = arrays,
                                       .values = values,
                                       .check = lnt_adam_check,
-                                      .add_programs = lnt_adam_add_program,
-                                      .stage = {.survey = survey, .consume = consume},
+                                      .add_programs = add_programs,
                                       .work_count = work_count,
                                       .n_scratch = 2,
                                       .committed = committed};

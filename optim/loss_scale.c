@@ -5,7 +5,8 @@
 
 #include "optim_impl.h"
 
-static const double largest_scale = 0x1p100; /* the one factor of a step stays a normal f32 number */
+/* The one factor of a step stays a normal f32 number; beyond, gradients would become Inf or 0. */
+static const double largest_scale = 0x1p100, smallest_scale = 0x1p-100;
 
 bool lnt_scaler_is_dynamic(const lnt_optim_t *optim)
 {
@@ -17,12 +18,19 @@ static double *counters(const lnt_optim_t *optim)
     return (double *)(uintptr_t)lnt_optim_values(optim, "loss_scaler", NULL);
 }
 
+lnt_status_t lnt_scaler_check_fixed(double scale)
+{
+    if (scale >= smallest_scale && scale <= largest_scale) return LNT_OK;
+    return lnt_error(LNT_ERR_INVALID_ARG, "a loss scale lies between 2^-100 and 2^100",
+                     "loss_scale %g: gradients divided by it are no f32 numbers", scale);
+}
+
 lnt_status_t lnt_scaler_start(lnt_optim_t *optim)
 {
     const lnt_optim_options_t *options = &optim->options;
 
     optim->loss_scale = options->loss_scale;
-    if (!lnt_scaler_is_dynamic(optim)) return LNT_OK;
+    if (!lnt_scaler_is_dynamic(optim)) return lnt_scaler_check_fixed(optim->loss_scale);
     optim->loss_scale = ldexp(1.0, (int)options->initial_scale_power);
     counters(optim)[LNT_SCALER_HYSTERESIS] = options->hysteresis;
     if (optim->loss_scale >= options->min_loss_scale) return LNT_OK;
@@ -36,24 +44,22 @@ static lnt_status_t refuse(const char *cure, const char *what, double saved, dou
     return lnt_error(LNT_ERR_STATE_MISMATCH, cure, "loss_scale: %s (saved: %g, here: %g)", what, saved, here);
 }
 
-/* Only a dynamic scale has overflows left. */
 static lnt_status_t check_dynamic(const lnt_optim_t *optim, double scale)
 {
     const double least = optim->options.min_loss_scale;
 
-    if (scale < least)
-        return refuse("lower min_loss_scale to that of the run that saved the state",
-                      "the saved scale is below min_loss_scale", scale, least);
-    if (scale > largest_scale)
-        return lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible loss scale %g",
-                         scale);
-    return LNT_OK;
+    if (scale >= least) return LNT_OK;
+    return refuse("lower min_loss_scale to that of the run that saved the state",
+                  "the saved scale is below min_loss_scale", scale, least);
 }
 
 lnt_status_t lnt_scaler_check(const lnt_optim_t *optim, double scale, const double *counters)
 {
-    const bool dynamic = counters[LNT_SCALER_HYSTERESIS] >= 1;
+    const bool dynamic = counters[LNT_SCALER_HYSTERESIS] >= 1; /* only a dynamic scale has overflows left */
 
+    if (!(scale >= smallest_scale && scale <= largest_scale))
+        return lnt_error(LNT_ERR_CORRUPT, "use another copy of the blob", "saved state: impossible loss scale %g",
+                         scale);
     if (dynamic && lnt_scaler_is_dynamic(optim)) return check_dynamic(optim, scale);
     if (dynamic)
         return refuse("pass the option loss_scale=0, as in the run that saved the state",

@@ -36,6 +36,8 @@
 /* Numbers of the state beside the scale itself. */
 enum { LNT_SCALER_HYSTERESIS, LNT_SCALER_CLEAN, LNT_SCALER_STATE }; /* overflows left before it halves; clean steps */
 
+/* LNT_ERR_INVALID_ARG where gradients cannot be divided by it. */
+lnt_status_t lnt_scaler_check_fixed(double scale);
 lnt_status_t lnt_scaler_start(lnt_optim_t *optim); /* at creation, when options and values are there */
 bool lnt_scaler_is_dynamic(const lnt_optim_t *optim);
 

@@ -208,7 +208,8 @@ static lnt_status_t fill(lnt_optim_t *optim, const lnt_optim_params_t *params)
     LNT_TRY(allocate_state(optim));
     LNT_TRY(lnt_scaler_start(optim));
     LNT_TRY(optim->row->add_programs(optim));
-    return lnt_clip_create(optim);
+    LNT_TRY(lnt_clip_create(optim));
+    return lnt_optim_set_settings(optim);
 }
 
 lnt_status_t lnt_optim_create_row(lnt_plan_t *plan, const lnt_optim_row_t *row, const lnt_optim_params_t *params,
@@ -302,7 +303,10 @@ lnt_status_t lnt_optim_set_scaling(lnt_optim_t *optim, double loss_scale, uint32
         return lnt_error(LNT_ERR_INVALID_USAGE, "pass 0, and multiply the loss by lnt_optim_loss_scale",
                          "the loss scale is dynamic (option loss_scale=0)");
     }
-    if (loss_scale != 0) optim->loss_scale = loss_scale;
+    if (loss_scale != 0) {
+        LNT_TRY(lnt_scaler_check_fixed(loss_scale));
+        optim->loss_scale = loss_scale;
+    }
     optim->micro_steps = micro_steps;
     return LNT_OK;
 }

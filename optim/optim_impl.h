@@ -126,7 +126,6 @@ struct lnt_optim_row {
     const lnt_state_values_t *values; /* NULL: none. At most LNT_VALUES_MAX, then one without a name */
     lnt_status_t (*check)(const lnt_optim_options_t *options);
     lnt_status_t (*add_programs)(lnt_optim_t *optim);
-    lnt_stage_t stage; /* of the program of rows with lnt_adam_add_program; arg is filled in */
     /* Before a step begins, constants of groups being ready: may change what it runs. Nothing durable may change; after
      * an error the step has not begun. NULL: nothing. */
     lnt_status_t (*prepare)(lnt_optim_t *optim, lnt_step_params_t *params);
@@ -152,6 +151,8 @@ const lnt_optim_row_t *lnt_optim_row_by_name(const char *name); /* variants too;
 lnt_status_t lnt_optim_choose_row(const lnt_optim_row_t *row, const char *text, const lnt_optim_row_t **row_p);
 /* Options with two names: LNT_ERR_INVALID_ARG if both are given, with different values. */
 lnt_status_t lnt_optim_check_names(const lnt_optim_row_t *row, const char *text);
+/* Tells the plan what must be equal on all ranks; the last piece of creation. */
+lnt_status_t lnt_optim_set_settings(lnt_optim_t *optim);
 /* Rows of its table of values, and those that all algorithms have. */
 uint32_t lnt_optim_n_values(const lnt_optim_row_t *row);
 const lnt_state_values_t *lnt_optim_values_row(const lnt_optim_row_t *row, uint32_t number);
@@ -283,9 +284,8 @@ void lnt_adam_consume(void *arg, const lnt_span_t *span, const float *value, con
 /* What algorithms with one program and one phase share: it carries the mean gradient in options.codec, and is the one
  * to be surveyed. Signs are refused. */
 lnt_status_t lnt_adam_check(const lnt_optim_options_t *options);
-lnt_status_t lnt_adam_add_program(lnt_optim_t *optim);
+lnt_status_t lnt_adam_add_program(lnt_optim_t *optim, lnt_stage_t stage);
 extern const lnt_phase_row_t lnt_adam_phases[];
-extern const lnt_state_array_t lnt_adam_arrays[]; /* both moments, for rows without more */
 
 extern const lnt_optim_row_t lnt_lamb_row, lnt_lambc_row, lnt_onebit_lamb_row, lnt_lans_row, lnt_came_row;
 extern const lnt_optim_row_t lnt_adam_row, lnt_adamw_row, lnt_onebit_adam_row, lnt_zero_one_adam_row;

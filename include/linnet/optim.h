@@ -45,7 +45,7 @@ typedef struct lnt_optim_params {
     size_t struct_size;
     const char *algorithm;
     /* "key=value,key=value"; names and defaults in docs/optimizers.md and lnt_optim_option_get. An unknown key is
-     * LNT_ERR_INVALID_ARG naming the nearest one. NULL: all defaults. */
+     * LNT_ERR_INVALID_ARG naming the nearest one; of one that comes twice the last value counts. NULL: all defaults. */
     const char *options;
     const lnt_group_t *groups; /* n_groups entries, copied; every tensor's group must exist. NULL: one default group */
     uint32_t n_groups;

@@ -134,6 +134,17 @@ typedef struct lnt_step_params {
 LNT_API lnt_status_t lnt_plan_attach(lnt_plan_t *plan);
 LNT_API void lnt_plan_detach(lnt_plan_t *plan);
 
+/* Open plan: what must be equal on all ranks beside tensors and programs, as texts of fewer than 120 bytes, such as
+ * "option clip=1". lnt_plan_commit compares them and names the first that differs. Copied; `arg` is borrowed until the
+ * owner detaches. */
+typedef struct lnt_plan_settings {
+    size_t struct_size;
+    void *arg;
+    uint64_t n_items;
+    void (*describe)(void *arg, uint64_t item, char *text, size_t bytes);
+} lnt_plan_settings_t;
+LNT_API lnt_status_t lnt_plan_set_settings(lnt_plan_t *plan, const lnt_plan_settings_t *settings);
+
 /* Begins a transaction. On a plan with an optimizer, lnt_plan_begin, lnt_plan_end, lnt_plan_set_live and
  * lnt_plan_drop_errors are the optimizer's to call. */
 LNT_API lnt_status_t lnt_plan_begin(lnt_plan_t *plan, const lnt_step_params_t *params);

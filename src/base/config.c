@@ -82,8 +82,9 @@ static lnt_status_t report_unknown_key(const lnt_cfg_row_t *rows, const char *ow
     }
     near = lnt_nearest_name(key, names, n);
     (void)snprintf(cure, sizeof(cure), "did you mean \"%.48s\"?", (near != NULL) ? near : "");
-    return lnt_error(LNT_ERR_INVALID_ARG, (near != NULL) ? cure : "see the list of options", "%s has no option \"%s\"",
-                     owner, key);
+    return lnt_error(LNT_ERR_INVALID_ARG,
+                     (near != NULL) ? cure : "lnt_optim_option_get and docs/optimizers.md list them",
+                     "%s has no option \"%s\"", owner, key);
 }
 
 /* others: there may be keys that the table does not know. */
@@ -203,7 +204,7 @@ static size_t edit_distance(const char *a, const char *b)
 const char *lnt_nearest_name(const char *name, const char *const *names, size_t n)
 {
     size_t length = strlen(name);
-    size_t best = length / 2 + 1; /* farther than this is not near */
+    size_t best = length * 2 / 5 + 1; /* farther than this is not near */
     const char *best_name = NULL;
 
     for (size_t i = 0; (length < NAME_MAX_BYTES) && (i < n); i++) {

@@ -40,9 +40,12 @@ void lnt_config_release(const lnt_cfg_row_t *rows, void *config);
 
 /* Parse one value into its field; `what` names the source in messages ("LINNET_TIMEOUT" or "option freeze_step"). */
 lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const char *text, void *config);
+/* The value of a field as a text that lnt_config_set reads back, whatever the locale. */
+void lnt_config_get(const lnt_cfg_row_t *row, const void *config, char *text, size_t bytes);
 
 /* "key=value,key=value" against a table (names compared case-insensitively), e.g. optimizer options. All fields must
- * hold their defaults already (lnt_config_defaults). Unknown key: LNT_ERR_INVALID_ARG naming the nearest. */
+ * hold their defaults already (lnt_config_defaults). Unknown key: LNT_ERR_INVALID_ARG naming the nearest. Of a key
+ * that comes twice the last value counts: texts can be appended to presets. */
 lnt_status_t lnt_config_defaults(const lnt_cfg_row_t *rows, void *config);
 lnt_status_t lnt_config_from_text(const lnt_cfg_row_t *rows, const char *owner, const char *text, void *config);
 /* The same for the keys of this table, others left to other tables. */

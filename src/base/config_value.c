@@ -222,3 +222,48 @@ lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const ch
     }
     return LNT_OK;
 }
+
+/* ---- back to text ---- */
+
+/* As few digits as say it, but 6 at least: 10, not 1e+01. */
+static void get_f64(double value, char *text, size_t bytes)
+{
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const locale_t before = c_locale != (locale_t)0 ? uselocale(c_locale) : (locale_t)0;
+
+    for (int digits = 6; digits <= 17; digits++) {
+        (void)snprintf(text, bytes, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    if (c_locale == (locale_t)0) return;
+    (void)uselocale(before);
+    freelocale(c_locale);
+}
+
+void lnt_config_get(const lnt_cfg_row_t *row, const void *config, char *text, size_t bytes)
+{
+    const void *field = (const char *)config + row->offset;
+
+    switch (row->type) {
+    case LNT_CFG_U32:
+    case LNT_CFG_TIME_MS:
+        (void)snprintf(text, bytes, "%u%s", *(const uint32_t *)field, row->type == LNT_CFG_TIME_MS ? "ms" : "");
+        break;
+    case LNT_CFG_U64:
+    case LNT_CFG_BYTES:
+        (void)snprintf(text, bytes, "%llu", (unsigned long long)*(const uint64_t *)field);
+        break;
+    case LNT_CFG_F64:
+        get_f64(*(const double *)field, text, bytes);
+        break;
+    case LNT_CFG_BOOL:
+        (void)snprintf(text, bytes, "%s", *(const bool *)field ? "on" : "off");
+        break;
+    case LNT_CFG_ENUM:
+        (void)snprintf(text, bytes, "%s", row->words[*(const int *)field]);
+        break;
+    case LNT_CFG_STRING:
+        (void)snprintf(text, bytes, "%s", *(char *const *)field != NULL ? *(char *const *)field : "");
+        break;
+    }
+}

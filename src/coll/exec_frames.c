@@ -83,13 +83,21 @@ static lnt_status_t failed(lnt_exec_t *exec, uint32_t src, const lnt_frame_heade
     return status;
 }
 
+/* What a step depends on beside its layout; a hash cannot say which of it. */
+static bool values_differ(const lnt_job_t *job, const lnt_frame_header_t *header)
+{
+    return job != NULL && job->layout_hash == header->layout_hash && job->hyper_hash != header->hyper_hash;
+}
+
 static lnt_status_t mismatch(lnt_exec_t *exec, uint32_t src, const lnt_frame_header_t *header, const lnt_job_t *job,
                              const char *why)
 {
+    static const char same_calls[] = "make the same calls with the same arguments in the same order on all ranks";
+    static const char same_values[] = "set groups, loss scale, micro-steps and masks alike on all ranks before a step";
     char theirs[SIDE_TEXT];
 
     describe(theirs, header);
-    lnt_error(LNT_ERR_MISMATCH, "make the same calls with the same arguments in the same order on all ranks",
+    lnt_error(LNT_ERR_MISMATCH, values_differ(job, header) ? same_values : same_calls,
               "%s: rank %u runs %s; rank %u sent sequence %llu %s", why, exec->params.rank,
               job != NULL ? job->what : "nothing with that sequence", src, (unsigned long long)header->sequence,
               theirs);
@@ -122,7 +130,7 @@ static const char *job_differs(const lnt_job_t *job, const lnt_frame_header_t *h
     if (job->layout_hash != header->layout_hash) {
         return "layouts differ";
     }
-    return job->hyper_hash != header->hyper_hash ? "hyper-parameters differ" : NULL;
+    return values_differ(job, header) ? "hyper-parameters differ" : NULL;
 }
 
 /* Finds the task of a frame of an armed job; an error was reported if it has none. */

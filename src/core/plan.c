@@ -323,6 +323,7 @@ void lnt_plan_detach(lnt_plan_t *plan)
 {
     end_failed_step(plan); /* no task may use the stages' memory after this */
     plan->attached = false;
+    plan->settings = (lnt_plan_settings_t){.n_items = 0};
     if (plan->state == LNT_PLAN_OPEN) {
         free_programs(plan);
         lnt_plan_release_masters(plan);

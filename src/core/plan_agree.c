@@ -13,6 +13,12 @@ typedef struct lnt_plan_vote {
     char cause[LNT_PLAN_NOTE_BYTES - sizeof(int64_t)];
 } lnt_plan_vote_t;
 
+/* Where ranks are threads, a peer may have gone by now, and the end of its logger made all threads forget theirs. */
+static void refresh_logger(const lnt_plan_t *plan)
+{
+    (void)lnt_context_enter(plan->comm->context);
+}
+
 lnt_status_t lnt_plan_agree(lnt_plan_t *plan, lnt_status_t mine)
 {
     lnt_plan_vote_t vote = {.status = mine < 0 ? mine : LNT_OK};
@@ -25,6 +31,7 @@ lnt_status_t lnt_plan_agree(lnt_plan_t *plan, lnt_status_t mine)
     for (uint32_t r = 0; r < plan->comm->n_ranks; r++) {
         memcpy(&vote, plan->notes + r * sizeof(vote), sizeof(vote));
         if (vote.status < 0) {
+            refresh_logger(plan);
             vote.cause[sizeof(vote.cause) - 1] = '\0';
             (void)lnt_error((lnt_status_t)vote.status, NULL, "rank %u: %s", r, vote.cause);
             lnt_error_mutable()->peer = r;
@@ -110,6 +117,7 @@ lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list)
     find_odd_rank(plan, &odd, &common);
     list->describe(plan, first, text, sizeof(text));
     LNT_TRY(lnt_comm_gather_small(plan->comm, text, plan->notes, sizeof(text)));
+    refresh_logger(plan);
     (void)lnt_error(LNT_ERR_MISMATCH, list->cure, "%s %llu differs: %.*s on rank %u, %.*s on rank %u", list->noun,
                     (unsigned long long)first, 120, plan->notes + common * sizeof(text), common, 120,
                     plan->notes + odd * sizeof(text), odd);

@@ -110,7 +110,9 @@ static lnt_status_t compare_layout(lnt_plan_t *plan)
         {"plan parameter", "use equal bucket and segment bytes on every rank", 2, hash_sizes, describe_size},
     };
 
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+    LNT_TRY(lnt_plan_compare(plan, &lists[0]));
+    LNT_TRY(lnt_plan_compare_settings(plan)); /* before what follows from them */
+    for (size_t i = 1; i < sizeof(lists) / sizeof(lists[0]); i++)
         LNT_TRY(lnt_plan_compare(plan, &lists[i]));
     return LNT_OK;
 }

@@ -73,6 +73,7 @@ struct lnt_plan {
     bool own_masters;              /* of f32 parameters too */
     const lnt_error_row_t *errors; /* how they are kept */
     bool attached, orphaned;
+    lnt_plan_settings_t settings; /* of the owner */
     lnt_plan_state_t state;
 
     lnt_plan_tensor_t *tensors;
@@ -130,6 +131,7 @@ typedef struct lnt_plan_list {
 lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list);
 
 /* The commit's pieces. */
+lnt_status_t lnt_plan_compare_settings(lnt_plan_t *plan); /* collective */
 lnt_status_t lnt_plan_build(lnt_plan_t *plan);
 void lnt_plan_unbuild(lnt_plan_t *plan);
 lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);

@@ -1,7 +1,7 @@
 /* CAME against an oracle in f64 written from the formulas; shapes that cannot be are refused, and are part of what
  * ranks and saved states must agree on.
  */
-#include "exact_runs.h"
+#include "exact_trial.h"
 
 enum { STEPS = TEST_SANITIZED ? 12 : 40, ROOM = 512 };
 
@@ -22,16 +22,11 @@ typedef struct statistics {
     double row[ROOM], col[ROOM];
 } statistics_t;
 
-typedef struct place {
-    uint64_t row, col, whole;
-} place_t;
-
 typedef struct oracle {
     exact_trial_t trial;
     const variant_t *variant;
     statistics_t square, distance;
     double x[4096], m[4096], g[4096], whole[ROOM];
-    place_t sizes; /* of the statistics */
 } oracle_t;
 
 /* New means of rows and columns, and what an element is multiplied by. */
@@ -53,6 +48,10 @@ static void factor(statistics_t *s, uint64_t row_at, uint64_t col_at, uint64_t r
     for (uint64_t i = 0; i < rows * cols; i++)
         by[i] = 1 / sqrt(s->row[row_at + i / cols] / mean * s->col[col_at + i % cols]);
 }
+
+typedef struct place {
+    uint64_t row, col, whole;
+} place_t;
 
 static void oracle_tensor(oracle_t *o, uint32_t t, const place_t *at)
 {
@@ -84,9 +83,8 @@ static void oracle_tensor(oracle_t *o, uint32_t t, const place_t *at)
         o->x[first + k] -= h->lr * (h->weight_decay * o->x[first + k] + o->m[first + k] * by[k]);
 }
 
-static void follow(void *oracle, uint32_t step)
+static place_t oracle_step(oracle_t *o, uint32_t step)
 {
-    oracle_t *o = oracle;
     place_t at = {0, 0, 0};
     double norm;
 
@@ -102,35 +100,55 @@ static void follow(void *oracle, uint32_t step)
         at.col += rows != 0 ? n / rows : 0;
         at.whole += rows == 0 ? n : 0;
     }
-    o->sizes = at;
+    return at;
 }
 
 /* Distances u - m are differences: a row of one element, with beta1 = 0 or so, would have none to compare. */
-static void compare(const rank_t *rank, const void *oracle)
+static void expect_oracle(const rank_t *rank, const oracle_t *o, const place_t *sizes)
 {
-    const oracle_t *o = oracle;
     double ones[4096];
 
     for (uint64_t i = 0; i < o->trial.n; i++)
         ones[i] = 1; /* directions are about that long */
     exact_compare(&o->trial, "parameters", rank->x, o->x, o->trial.start_squares);
     exact_compare_view(rank, &o->trial, "exp_avg", o->m, ones);
-    exact_compare_values(rank, "exp_avg_sq_row", o->square.row, o->sizes.row);
-    exact_compare_values(rank, "exp_avg_sq_col", o->square.col, o->sizes.col);
-    exact_compare_values(rank, "exp_avg_res_row", o->distance.row, o->sizes.row);
-    exact_compare_values(rank, "exp_avg_res_col", o->distance.col, o->sizes.col);
-    exact_compare_values(rank, "exp_avg_sq", o->whole, o->sizes.whole);
+    exact_compare_values(rank, "exp_avg_sq_row", o->square.row, sizes->row);
+    exact_compare_values(rank, "exp_avg_sq_col", o->square.col, sizes->col);
+    exact_compare_values(rank, "exp_avg_res_row", o->distance.row, sizes->row);
+    exact_compare_values(rank, "exp_avg_res_col", o->distance.col, sizes->col);
+    exact_compare_values(rank, "exp_avg_sq", o->whole, sizes->whole);
+}
+
+static place_t sizes; /* of the run's statistics */
+
+static void body(rank_t *rank)
+{
+    oracle_t *o = rank->arg;
+    float *grad;
+
+    rank_open(rank, &o->trial.model);
+    grad = calloc(rank->n_elems, sizeof(*grad));
+    for (uint32_t step = 0; step < STEPS; step++) {
+        if (rank->rank == 0) sizes = oracle_step(o, step);
+        exact_step(rank, &o->trial, step, grad);
+        expect_oracle(rank, o, &sizes);
+        ranks_barrier();
+    }
+    free(grad);
+    rank_close(rank);
 }
 
 START_TEST(came_follows_the_formulas)
 {
     oracle_t *o = calloc(1, sizeof(*o));
-    exact_run_t run = {&o->trial, STEPS, o, follow, compare};
 
     o->variant = &variants[_i / EXACT_WORLDS];
     o->trial = exact_draw(&exact_worlds[_i % EXACT_WORLDS], "came", o->variant->options);
     if (o->variant->clip != 0) o->trial.model.bucket_bytes = 512; /* matrices are cut inside rows */
-    exact_run(&run, o->x);
+    exact_settle(&o->trial);
+    for (uint64_t i = 0; i < o->trial.n; i++)
+        o->x[i] = (double)(float)normal_at(o->trial.model.start_seed, i);
+    ranks_run(&o->trial.world, body, o);
     free(o);
 }
 END_TEST

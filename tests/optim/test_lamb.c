@@ -2,7 +2,7 @@
  * properties that the algorithm has by construction.
  */
 #include "../../optim/optim_impl.h"
-#include "exact_runs.h"
+#include "exact_trial.h"
 
 enum { STEPS = TEST_SANITIZED ? 12 : 40 };
 
@@ -68,9 +68,8 @@ static void oracle_tensor(oracle_t *o, uint32_t t, double step)
         o->x[first + k] -= h->lr * size * o->coeff[t] * u[k];
 }
 
-static void follow(void *oracle, uint32_t step)
+static void oracle_step(oracle_t *o, uint32_t step)
 {
-    oracle_t *o = oracle;
     double norm;
 
     for (uint64_t i = 0; i < o->trial.n; i++)
@@ -82,24 +81,36 @@ static void follow(void *oracle, uint32_t step)
         oracle_tensor(o, t, step + 1.0);
 }
 
-static void compare(const rank_t *rank, const void *oracle)
+static void body(rank_t *rank)
 {
-    const oracle_t *o = oracle;
+    oracle_t *o = rank->arg;
+    float *grad;
 
-    exact_compare(&o->trial, "parameters", rank->x, o->x, o->trial.start_squares);
-    exact_compare_view(rank, &o->trial, "exp_avg", o->m, o->v);
-    exact_compare_view(rank, &o->trial, "exp_avg_sq", o->v, NULL);
-    exact_compare_values(rank, "lamb_coeff", o->coeff, o->trial.model.n_tensors);
+    rank_open(rank, &o->trial.model);
+    grad = calloc(rank->n_elems, sizeof(*grad));
+    for (uint32_t step = 0; step < STEPS; step++) {
+        if (rank->rank == 0) oracle_step(o, step);
+        exact_step(rank, &o->trial, step, grad);
+        exact_compare(&o->trial, "parameters", rank->x, o->x, o->trial.start_squares);
+        exact_compare_view(rank, &o->trial, "exp_avg", o->m, o->v);
+        exact_compare_view(rank, &o->trial, "exp_avg_sq", o->v, NULL);
+        exact_compare_values(rank, "lamb_coeff", o->coeff, o->trial.model.n_tensors);
+        ranks_barrier();
+    }
+    free(grad);
+    rank_close(rank);
 }
 
 static void run_variant(const world_t *world, const variant_t *variant)
 {
     oracle_t *o = calloc(1, sizeof(*o));
-    exact_run_t run = {&o->trial, STEPS, o, follow, compare};
 
     o->trial = exact_draw(world, variant->algorithm, variant->options);
     o->variant = variant;
-    exact_run(&run, o->x);
+    exact_settle(&o->trial);
+    for (uint64_t i = 0; i < o->trial.n; i++)
+        o->x[i] = (double)(float)normal_at(o->trial.model.start_seed, i);
+    ranks_run(&o->trial.world, body, o);
     free(o);
 }
 
@@ -113,31 +124,78 @@ END_TEST
 /* ---- properties ---- */
 
 /* Unclamped and without decay a tensor moves by lr times its own norm; with decay too, since the ratio covers it. */
-static void by_lr_times_norm(const exact_trial_t *trial, uint32_t tensor, exact_move_t move)
+static void norm_body(rank_t *rank)
 {
-    ck_assert_double_le(fabs(move.moved - exact_group(trial, tensor)->lr * move.norm), 2e-6 * move.norm);
+    const exact_trial_t *trial = rank->arg;
+    float *grad = calloc(trial->n, sizeof(*grad)), *before = calloc(trial->n, sizeof(*before));
+
+    rank_open(rank, &trial->model);
+    for (uint32_t step = 0; step < 10; step++) {
+        memcpy(before, rank->x, trial->n * sizeof(float));
+        exact_step(rank, trial, step, grad);
+        for (uint32_t t = 0; t < trial->model.n_tensors; t++) {
+            double moved = 0, norm = 0;
+            for (uint32_t i = trial->first[t]; i < trial->first[t + 1]; i++) {
+                moved += pow((double)rank->x[i] - (double)before[i], 2);
+                norm += pow((double)before[i], 2);
+            }
+            ck_assert_double_le(fabs(sqrt(moved) - exact_group(trial, t)->lr * sqrt(norm)), 2e-6 * sqrt(norm));
+        }
+    }
+    free(grad);
+    free(before);
+    rank_close(rank);
 }
 
 START_TEST(a_tensor_moves_by_its_norm_times_lr)
 {
-    unit_run_t run = {.trial = exact_draw(&exact_worlds[_i], "lamb", "max_coeff=0,min_coeff=0"),
-                      .check = by_lr_times_norm};
+    exact_trial_t trial = exact_draw(&exact_worlds[_i], "lamb", "max_coeff=0,min_coeff=0");
 
-    exact_settle(&run.trial);
-    ranks_run(&run.trial.world, unit_body, &run);
+    exact_settle(&trial);
+    ranks_run(&trial.world, norm_body, &trial);
 }
 END_TEST
 
-static int by_tensor(uint32_t tensor, uint32_t step)
+/* Parameters after some steps with gradients times a power of two per tensor. */
+typedef struct scaled {
+    exact_trial_t trial;
+    bool in_other_units;
+    float x[4096];
+} scaled_t;
+
+static void scaled_body(rank_t *rank)
 {
-    (void)step;
-    return 4 - 3 * (int)(tensor % 3);
+    scaled_t *scaled = rank->arg;
+    float *grad = calloc(scaled->trial.n, sizeof(*grad));
+
+    rank_open(rank, &scaled->trial.model);
+    for (uint32_t step = 0; step < 10; step++) {
+        for (uint64_t i = 0; i < scaled->trial.n; i++) {
+            int units = scaled->in_other_units ? 4 - 3 * (int)(scaled->trial.tensor_of[i] % 3) : 0;
+            grad[i] = (float)ldexp(exact_grad(&scaled->trial, rank->rank, step, i), units);
+        }
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+    }
+    if (rank->rank == 0) memcpy(scaled->x, rank->x, scaled->trial.n * sizeof(float));
+    free(grad);
+    rank_close(rank);
 }
 
-/* LAMB does not notice what a tensor's gradient is measured in. */
+/* Without eps to speak of, LAMB does not notice what a tensor's gradient is measured in; powers of two leave even the
+ * roundings as they are, up to eps. */
 START_TEST(units_of_gradients_do_not_matter)
 {
-    units_do_not_matter(&exact_worlds[_i], "lamb", by_tensor);
+    static scaled_t here, there;
+
+    here.trial = exact_draw(&exact_worlds[_i], "lamb", "");
+    here.trial.groups[0].eps = here.trial.groups[1].eps = 1e-30;
+    there = here;
+    there.in_other_units = true;
+    exact_settle(&here.trial);
+    exact_settle(&there.trial);
+    ranks_run(&here.trial.world, scaled_body, &here);
+    ranks_run(&there.trial.world, scaled_body, &there);
+    ck_assert_mem_eq(here.x, there.x, here.trial.n * sizeof(float));
 }
 END_TEST
 

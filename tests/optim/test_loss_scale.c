@@ -267,6 +267,37 @@ END_TEST
 
 /* ---- calls ---- */
 
+/* Gradients that are divided by it must stay f32 numbers. */
+static void limits_body(rank_t *rank)
+{
+    static const double refused[] = {1e-320, 0x1p-101, 0x1p101, 1e300};
+    trial_t *trial = rank->arg;
+    lnt_optim_params_t params = {.struct_size = sizeof(params), .algorithm = "adam", .options = "loss_scale=1e-320"};
+    lnt_optim_t *none = NULL;
+
+    ranks_ok(rank_plan(rank, &trial->model));
+    ck_assert_int_eq(lnt_optim_create(rank->plan, &params, &none), LNT_ERR_INVALID_ARG);
+    ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "loss_scale"));
+    ranks_ok(rank_optim(rank));
+    ranks_ok(lnt_plan_commit(rank->plan));
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(lnt_optim_set_scaling(rank->optim, refused[i], 1), LNT_ERR_INVALID_ARG);
+        ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "loss_scale"));
+        ck_assert_double_eq(lnt_optim_loss_scale(rank->optim), 1);
+    }
+    ranks_ok(lnt_optim_set_scaling(rank->optim, 0x1p100, 1));
+    ranks_ok(lnt_optim_set_scaling(rank->optim, 0x1p-100, 1));
+    rank_close(rank);
+}
+
+START_TEST(impossible_scales_are_refused)
+{
+    trial_t trial = {.model = {.n_tensors = 1, .lengths = {LENGTH}, .algorithm = "adamw"}};
+
+    ranks_run(&(world_t){.n_ranks = 1, .quiet = true}, limits_body, &trial);
+}
+END_TEST
+
 static void calls_body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
@@ -314,6 +345,7 @@ int main(void)
     tcase_add_test(tcase, at_the_minimum_it_stops_with_a_diagnosis);
     tcase_add_test(tcase, the_scaler_is_part_of_saved_state);
     tcase_add_test(tcase, small_f16_gradients_learn_with_it);
+    tcase_add_test(tcase, impossible_scales_are_refused);
     tcase_add_test(tcase, fixed_and_dynamic_scales_are_not_mixed_up);
     suite_add_tcase(suite, tcase);
     return test_main(suite);

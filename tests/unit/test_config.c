@@ -228,6 +228,42 @@ START_TEST(option_errors_name_what_is_wrong)
 }
 END_TEST
 
+START_TEST(the_last_of_equal_keys_counts)
+{
+    sample_t s;
+
+    ck_assert_int_eq(lnt_config_defaults(rows, &s), LNT_OK);
+    ck_assert_int_eq(lnt_config_from_text(rows, "sample", "t_count=9,t_on=n,T_COUNT = 8", &s), LNT_OK);
+    ck_assert_uint_eq(s.count, 8);
+    lnt_config_release(rows, &s);
+}
+END_TEST
+
+/* Every value comes back as a text that reads as the same value, also where the locale has a decimal comma. */
+START_TEST(values_go_back_to_text)
+{
+    static const char *const texts[] = {"17", "12345678901234567890", "0.1", "off", "4096", "1500ms", "blue", "a b"};
+    sample_t s, again;
+    char text[64];
+
+    ck_assert_int_eq(lnt_config_defaults(rows, &s), LNT_OK);
+    ck_assert_int_eq(lnt_config_defaults(rows, &again), LNT_OK);
+    (void)(setlocale(LC_ALL, "de_DE.UTF-8") || setlocale(LC_ALL, "fr_FR.UTF-8"));
+    for (int i = 0; i < 8; i++) {
+        ck_assert_int_eq(lnt_config_set(&rows[i], "test", texts[i], &s), LNT_OK);
+        lnt_config_get(&rows[i], &s, text, sizeof(text));
+        ck_assert_str_eq(text, texts[i]);
+    }
+    s.ratio = 1.0 / 3;
+    lnt_config_get(&rows[2], &s, text, sizeof(text));
+    ck_assert_int_eq(lnt_config_set(&rows[2], "test", text, &again), LNT_OK);
+    ck_assert(again.ratio == s.ratio);
+    setlocale(LC_ALL, "C");
+    lnt_config_release(rows, &s);
+    lnt_config_release(rows, &again);
+}
+END_TEST
+
 START_TEST(nearest_name)
 {
     const char *const names[] = {"TIMEOUT", "LOG_LEVEL", "TLS"};
@@ -238,6 +274,7 @@ START_TEST(nearest_name)
     ck_assert_str_eq(lnt_nearest_name("TSL", names + 2, 1) ? "near" : "far", "far"); /* 2 of 3 letters differ */
     ck_assert_ptr_null(lnt_nearest_name("COMPLETELY_DIFFERENT", names, 3));
     ck_assert_ptr_null(lnt_nearest_name("X", names, 0));
+    ck_assert_ptr_null(lnt_nearest_name("max_grad_norm", &(const char *){"max_dead_share"}, 1));
 }
 END_TEST
 
@@ -293,6 +330,8 @@ int main(void)
     tcase_add_test(tcase, numbers_ignore_the_locale);
     tcase_add_test(tcase, options_in_one_text);
     tcase_add_test(tcase, option_errors_name_what_is_wrong);
+    tcase_add_test(tcase, the_last_of_equal_keys_counts);
+    tcase_add_test(tcase, values_go_back_to_text);
     tcase_add_test(tcase, nearest_name);
     tcase_add_test(tcase, unknown_variables_warn);
     suite_add_tcase(suite, tcase);
