@@ -293,6 +293,41 @@ static void draw_group(lnt_group_t *group)
     group->weight_decay = test_random_below(2) == 0 ? 0.0 : 0.1 * test_random_unit();
 }
 
+static void draw_world(world_t *world)
+{
+    world->n_ranks = (uint32_t)(1 + test_random_below(8));
+    for (uint32_t r = 1, nodes = 1; r < world->n_ranks; r++) {
+        world->nodes[r] = (uint32_t)test_random_below(nodes + 1u);
+        if (world->nodes[r] == nodes) nodes++;
+    }
+}
+
+static void run_with_memory(trial_t *trial)
+{
+    const uint64_t room = model_elems(&trial->model) + 1;
+
+    trial->n = room - 1;
+    trial->x = calloc(room, sizeof(float));
+    trial->m = calloc(room, sizeof(float));
+    trial->v = calloc(room, sizeof(float));
+    trial->den = calloc(room, sizeof(float));
+    trial->x64 = calloc(room, sizeof(double));
+    trial->m64 = calloc(room, sizeof(double));
+    trial->v64 = calloc(room, sizeof(double));
+    trial->cancelled = calloc(room, sizeof(bool));
+    for (uint64_t i = 0; i < trial->n; i++)
+        trial->x64[i] = trial->x[i] = (float)normal_at(trial->model.start_seed, i);
+    ranks_run(&trial->world, body, trial);
+    free(trial->x);
+    free(trial->m);
+    free(trial->v);
+    free(trial->den);
+    free(trial->x64);
+    free(trial->m64);
+    free(trial->v64);
+    free(trial->cancelled);
+}
+
 static void run_trial(const char *algorithm, const char *options, bool twin)
 {
     static const uint64_t lengths[] = {0, 1, 7, 63, 64, 65, 127, 128, 129, 300, 500};
@@ -303,11 +338,7 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     char text[160];
 
     trial.world.quiet = twin; /* warns about clip at the freeze */
-    trial.world.n_ranks = (uint32_t)(1 + test_random_below(8));
-    for (uint32_t r = 1, nodes = 1; r < trial.world.n_ranks; r++) {
-        trial.world.nodes[r] = (uint32_t)test_random_below(nodes + 1u);
-        if (trial.world.nodes[r] == nodes) nodes++;
-    }
+    draw_world(&trial.world);
     draw_group(&trial.groups[0]);
     draw_group(&trial.groups[1]);
     trial.groups[1].non_freeze = twin;
@@ -326,26 +357,7 @@ static void run_trial(const char *algorithm, const char *options, bool twin)
     }
     trial.c1[0] = trial.c1[1] = trial.c2[0] = trial.c2[1] = 1.0;
     (void)snprintf(text, sizeof(text), "%sblock=%d,clip=%g", options, BLOCK, trial.clip);
-    trial.n = model_elems(&trial.model);
-    trial.x = calloc(trial.n + 1, sizeof(float));
-    trial.m = calloc(trial.n + 1, sizeof(float));
-    trial.v = calloc(trial.n + 1, sizeof(float));
-    trial.den = calloc(trial.n + 1, sizeof(float));
-    trial.x64 = calloc(trial.n + 1, sizeof(double));
-    trial.m64 = calloc(trial.n + 1, sizeof(double));
-    trial.v64 = calloc(trial.n + 1, sizeof(double));
-    trial.cancelled = calloc(trial.n + 1, sizeof(bool));
-    for (uint64_t i = 0; i < trial.n; i++)
-        trial.x64[i] = trial.x[i] = (float)normal_at(trial.model.start_seed, i);
-    ranks_run(&trial.world, body, &trial);
-    free(trial.x);
-    free(trial.m);
-    free(trial.v);
-    free(trial.den);
-    free(trial.x64);
-    free(trial.m64);
-    free(trial.v64);
-    free(trial.cancelled);
+    run_with_memory(&trial);
 }
 
 START_TEST(adam_follows_the_formulas)
