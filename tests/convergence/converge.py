@@ -75,7 +75,7 @@ def wanted_runs(table, names):
 def steps_of(run):
     """Roughly, for the time that is left."""
     options = dict(zip(run.options, run.options[1:]))
-    longer = ("lamb", "lambc", "lans", "onebit_lamb", "frozen_lamb")
+    longer = ("lamb", "lambc", "lans", "came", "onebit_lamb", "frozen_lamb")
     return int(options.get("--steps", 1000 if options.get("--optim") in longer else 700))
 
 
