@@ -30,6 +30,9 @@ typedef struct lnt_array_ops {
      * codec.h, NULL: all. */
     bool (*squares_fit)(const float *values, const float *error, const uint8_t *live, uint64_t n);
     double (*square_sum)(const float *values, uint64_t n); /* one block, the order of reduce_tree.h */
+    /* Errors as int8 (error_math.h), a scale for LNT_ERROR_BLOCK elements; kept is exact. */
+    void (*keep_int8)(const float *values, uint64_t n, int8_t *codes, float *scales);
+    void (*kept_int8)(const int8_t *codes, const float *scales, uint64_t n, float *out);
 } lnt_array_ops_t;
 
 /* The table of the chosen implementation (lnt_kernels_select). Valid for ever; reading it is one atomic load. */

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "bf16_math.h"
+#include "error_math.h"
+#include "error_store.h"
 #include "f16_math.h"
 #include "impl.h"
 #include "reduce_tree.h"
@@ -137,6 +139,53 @@ static double square_sum(const float *values, uint64_t n)
     return lnt_tree_combine(lanes);
 }
 
+/* ---- errors as int8 ---- */
+
+/* Adding 1.5 * 2^23 rounds to the nearest integer, in the middle to the even one. */
+#define ROUNDING 12582912.0f
+
+/* A block, or the last part of one: inlined with a constant n for whole ones, which lets compilers vectorise it. */
+static inline float keep_block(const float *restrict values, size_t n, int8_t *restrict codes)
+{
+    uint32_t amax = 0;
+    float scale, inverse;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = lnt_f32_abs_bits(values[i]);
+        amax = bits > amax ? bits : amax;
+    }
+    if (!lnt_error_is_kept(amax)) {
+        memset(codes, 0, n);
+        return 0;
+    }
+    scale = lnt_error_scale(amax);
+    inverse = 1 / scale;
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (int8_t)(int32_t)(lnt_f32_bits(values[i] * inverse + ROUNDING) - lnt_f32_bits(ROUNDING));
+    return scale;
+}
+
+static void keep_int8(const float *values, uint64_t n, int8_t *codes, float *scales)
+{
+    uint64_t i = 0;
+    for (; i + LNT_ERROR_BLOCK <= n; i += LNT_ERROR_BLOCK)
+        scales[i / LNT_ERROR_BLOCK] = keep_block(values + i, LNT_ERROR_BLOCK, codes + i);
+    if (i < n) scales[i / LNT_ERROR_BLOCK] = keep_block(values + i, (size_t)(n - i), codes + i);
+}
+
+static inline void kept_block(const int8_t *restrict codes, float scale, size_t n, float *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)codes[i] * scale;
+}
+
+static void kept_int8(const int8_t *codes, const float *scales, uint64_t n, float *out)
+{
+    uint64_t i = 0;
+    for (; i + LNT_ERROR_BLOCK <= n; i += LNT_ERROR_BLOCK)
+        kept_block(codes + i, scales[i / LNT_ERROR_BLOCK], LNT_ERROR_BLOCK, out + i);
+    if (i < n) kept_block(codes + i, scales[i / LNT_ERROR_BLOCK], (size_t)(n - i), out + i);
+}
+
 const lnt_array_ops_t lnt_array_ops_ref = {
     .widen = {[LNT_F32] = f32_widen, [LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
     .narrow = {[LNT_F32] = f32_narrow, [LNT_BF16] = bf16_narrow, [LNT_F16] = f16_narrow},
@@ -148,4 +197,6 @@ const lnt_array_ops_t lnt_array_ops_ref = {
     .finite = finite,
     .squares_fit = squares_fit,
     .square_sum = square_sum,
+    .keep_int8 = keep_int8,
+    .kept_int8 = kept_int8,
 };

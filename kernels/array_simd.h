@@ -3,6 +3,8 @@
  */
 #include "array_loop.h"
 #include "bf16_math.h"
+#include "error_math.h"
+#include "error_store.h"
 #include "f16_math.h"
 #include "impl.h"
 #include "reduce_tree.h"
@@ -186,6 +188,65 @@ static double square_sum(const float *values, uint64_t n)
 LNT_HALF_ARRAYS(bf16, LNT_BF16_INFINITE_BITS)
 LNT_HALF_ARRAYS(f16, LNT_F16_INFINITE_BITS)
 
+/* ---- errors as int8 ---- */
+
+enum { ERROR_VECS = LNT_ERROR_BLOCK / VEC };
+
+LNT_INLINE float keep_block(const float *values, uint8_t *codes)
+{
+    vf x[ERROR_VECS], inverse;
+    vi largest = vi_all(0);
+    float by;
+    LNT_UNROLL for (int v = 0; v < ERROR_VECS; v++) x[v] = vf_load(values + v * VEC);
+    LNT_UNROLL for (int v = 0; v < ERROR_VECS; v++) largest = keep_largest(largest, x[v]);
+    if (!lnt_error_is_kept(vi_highest(largest))) {
+        memset(codes, 0, LNT_ERROR_BLOCK);
+        return 0;
+    }
+    by = lnt_error_scale(vi_highest(largest));
+    inverse = vf_all(1 / by);
+    for (int first = 0; first < ERROR_VECS; first += STRIP_VECS) {
+        vi strip[STRIP_VECS];
+        LNT_UNROLL for (int v = 0; v < STRIP_VECS; v++) strip[v] = vf_to_int(vf_mul(x[first + v], inverse));
+        strip_store_i8(codes + first * VEC, strip);
+    }
+    return by;
+}
+
+/* Zeros behind the last elements change neither their scale nor their codes. */
+static void keep_int8(const float *values, uint64_t n, int8_t *codes, float *scales)
+{
+    const uint64_t whole = n / LNT_ERROR_BLOCK, rest = n % LNT_ERROR_BLOCK;
+    float last[LNT_ERROR_BLOCK] = {0};
+    uint8_t last_codes[LNT_ERROR_BLOCK];
+    for (uint64_t b = 0; b < whole; b++)
+        scales[b] = keep_block(values + b * LNT_ERROR_BLOCK, (uint8_t *)codes + b * LNT_ERROR_BLOCK);
+    if (rest == 0) return;
+    memcpy(last, values + n - rest, rest * sizeof(*last));
+    scales[whole] = keep_block(last, last_codes);
+    memcpy(codes + n - rest, last_codes, rest);
+}
+
+LNT_INLINE void kept_block(const int8_t *codes, float by, float *out)
+{
+    const vf step = vf_all(by);
+    LNT_UNROLL for (int v = 0; v < ERROR_VECS; v++)
+        vf_store(out + v * VEC, vf_mul(vi_to_float(vi_load_i8(codes + v * VEC)), step));
+}
+
+static void kept_int8(const int8_t *codes, const float *scales, uint64_t n, float *out)
+{
+    const uint64_t whole = n / LNT_ERROR_BLOCK, rest = n % LNT_ERROR_BLOCK;
+    int8_t last_codes[LNT_ERROR_BLOCK] = {0};
+    float last[LNT_ERROR_BLOCK];
+    for (uint64_t b = 0; b < whole; b++)
+        kept_block(codes + b * LNT_ERROR_BLOCK, scales[b], out + b * LNT_ERROR_BLOCK);
+    if (rest == 0) return;
+    memcpy(last_codes, codes + n - rest, rest);
+    kept_block(last_codes, scales[whole], last);
+    memcpy(out + n - rest, last, rest * sizeof(*last));
+}
+
 /* f32 is widened and narrowed by the reference's copy. */
 const lnt_array_ops_t LNT_ARRAY_OPS = {
     .widen = {[LNT_BF16] = bf16_widen, [LNT_F16] = f16_widen},
@@ -198,4 +259,6 @@ const lnt_array_ops_t LNT_ARRAY_OPS = {
     .finite = all_finite,
     .squares_fit = squares_fit,
     .square_sum = square_sum,
+    .keep_int8 = keep_int8,
+    .kept_int8 = kept_int8,
 };

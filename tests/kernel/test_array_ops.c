@@ -191,6 +191,61 @@ static void check_square_sum(round_t *round)
     ck_assert(argument_unchanged(&round->a));
 }
 
+/* A block of errors from its description: 1/127 of the largest magnitude, cut to 17 bits, 2^-126 at least; nothing is
+ * kept where anything is not finite. */
+static float error_step(const float *values, uint64_t n)
+{
+    double largest = 0;
+    uint32_t bits;
+    for (uint64_t i = 0; i < n; i++) {
+        if (!isfinite(values[i])) return 0;
+        largest = fmax(largest, fabs((double)values[i]));
+    }
+    if (largest == 0) return 0;
+    bits = bits_of((float)(largest / 127)) & 0xffffff80u;
+    return bits < 0x00800000u ? of_bits(0x00800000u) : of_bits(bits);
+}
+
+static int error_code(float value, float step)
+{
+    const float inverse = step != 0 ? (float)(1 / (double)step) : 0;
+    return step != 0 ? (int)nearbyint((double)(float)((double)value * (double)inverse)) : 0;
+}
+
+static void check_int8_errors(round_t *round)
+{
+    const float *values = argument_fill(&round->a, round->n, round->place, round->kind);
+    int8_t *codes = (int8_t *)argument_place(&round->b, round->n, 1, round->other_place);
+    float *scales = (float *)(void *)argument_place(&round->c, (round->n + 63) / 64, sizeof(*scales), round->place);
+    float *kept = round->expected;
+    round->ops.keep_int8(values, round->n, codes, scales);
+    ck_assert(argument_unchanged(&round->a) && argument_tidy(&round->b) && argument_tidy(&round->c));
+    round->ops.kept_int8(codes, scales, round->n, kept);
+    for (uint64_t i = 0; i < round->n; i++) {
+        const uint64_t block = i / 64, first = block * 64, n = round->n - first < 64 ? round->n - first : 64;
+        const float step = i == first ? error_step(values + first, n) : scales[block];
+        ck_assert_uint_eq(bits_of(scales[block]), bits_of(step));
+        ck_assert_int_eq(codes[i], error_code(values[i], step));
+        ck_assert(kept[i] == (float)((double)codes[i] * (double)step));
+    }
+}
+
+/* The other way, in guarded memory too. */
+static void check_kept_errors(round_t *round)
+{
+    int8_t *codes = (int8_t *)argument_place(&round->a, round->n, 1, round->place);
+    float *out = argument_fill(&round->b, round->n, round->other_place, ARRAY_NORMAL), scales[ARRAY_MAX / 64 + 1];
+    for (uint64_t i = 0; i < round->n; i++)
+        codes[i] = (int8_t)((int)rng_below(255) - 127);
+    argument_note(&round->a);
+    for (uint64_t b = 0; b < ARRAY_MAX / 64 + 1; b++)
+        scales[b] = of_bits(bits_of(fabsf((float)rng_normal())) & 0xffffff80u);
+    round->ops.kept_int8(codes, scales, round->n, out);
+    for (uint64_t i = 0; i < round->n; i++)
+        ck_assert(out[i] == (float)((double)codes[i] * (double)scales[i / 64]));
+    ck_assert(argument_unchanged(&round->a) && argument_tidy(&round->b));
+}
+
 /* ---- rounds ---- */
 
 static void walk_places(round_t *round, void (*check)(round_t *round))
@@ -225,8 +280,9 @@ static void walk(void (*check)(round_t *round))
     argument_destroy(&round.c);
 }
 
-static void (*const checks[])(round_t *round) = {check_widen,     check_widen_scaled, check_widen_add, check_narrow,
-                                                 check_add_scale, check_squares_fit,  check_square_sum};
+static void (*const checks[])(round_t *round) = {check_widen,      check_widen_scaled, check_widen_add,
+                                                 check_narrow,     check_add_scale,    check_squares_fit,
+                                                 check_square_sum, check_int8_errors,  check_kept_errors};
 enum { N_CHECKS = sizeof(checks) / sizeof(checks[0]) };
 
 START_TEST(arrays_follow_the_formulas)
