@@ -155,7 +155,7 @@ static lnt_status_t run_rounds(setting_t *set, lnt_comm_t *comm, lnt_exchange_t 
         lnt_exchange_prepare(exchange, &(lnt_exchange_step_t){1.0f, (float)(1.0 / set->n_ranks), 0});
         LNT_TRY(replay_round_run(&round, &flags));
         if (flags != 0) {
-            return lnt_error(LNT_ERR_INTERNAL, NULL, "step %u was skipped", step);
+            return lnt_error(LNT_ERR_CORRUPT, NULL, "step %u was skipped: an input of the case is not finite", step);
         }
         lnt_exchange_commit(exchange);
         keep_results(set, comm, exchange, row);

@@ -127,7 +127,7 @@ static lnt_status_t run_calls(replay_run_t *run, lnt_comm_t *comm, replay_rank_t
         status = lnt_optim_step(rank->optim, rank->grad_at);
         LNT_TRY(status);
         if (status != LNT_OK) {
-            return lnt_error(LNT_ERR_INTERNAL, NULL, "call %u: %s", step, lnt_status_string(status));
+            return lnt_error(LNT_ERR_CORRUPT, NULL, "call %u: %s", step, lnt_status_string(status));
         }
         LNT_TRY(meet(run, comm));
         if (comm->rank == 0) {
