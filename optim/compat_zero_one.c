@@ -290,6 +290,20 @@ static void sum_rates(lnt_optim_t *optim, lnt_zero_one_kind_t kind)
     }
 }
 
+/* Before the sums of a sync are cleared: what it did to the momenta cannot be seen in this step, and the next is
+ * skipped for a reason that nobody would look for here. */
+static void warn_of_division(const lnt_optim_t *optim)
+{
+    for (uint32_t g = 0; g < optim->n_groups; g++) {
+        if (optim->values[SUM_LR][g] + optim->groups[g].values.lr != 0) continue;
+        lnt_log(lnt_freeze_logger(), LNT_LOG_WARN, LNT_SUB_OPT,
+                "group %u: the sync of step %llu has divided by the sum of the window's learning rates, which is 0: "
+                "its momenta are Inf or NaN, as in the published implementation; keep learning rates above 0 or leave "
+                "compat=deepspeed",
+                g, (unsigned long long)optim->step);
+    }
+}
+
 static lnt_status_t committed(lnt_optim_t *optim)
 {
     const lnt_zero_one_plan_t plan = plan_of(optim);
@@ -300,6 +314,7 @@ static lnt_status_t committed(lnt_optim_t *optim)
     if (kind == LNT_ZERO_ONE_LOCAL || (kind == LNT_ZERO_ONE_SIGN && is_alone(optim)))
         status = step_without_exchange(optim);
     if (kind == LNT_ZERO_ONE_SYNC) optim->values[WINDOW_GAPS][0] = 0;
+    if (kind == LNT_ZERO_ONE_SYNC) warn_of_division(optim);
     if (optim->frozen) sum_rates(optim, kind);
     advance_counters(optim);
     if (optim->frozen || !lnt_zero_one_freeze_due(&plan, optim->step)) return status;

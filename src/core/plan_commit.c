@@ -149,9 +149,9 @@ lnt_status_t lnt_plan_check_grids(const lnt_plan_t *plan, uint32_t *block_p)
     for (uint32_t p = 0; p < plan->n_programs; p++) {
         const lnt_plan_program_t *program = &plan->programs[p];
         if (!program->packed && coarsest % program->codec.cfg.block != 0) {
-            return lnt_error(LNT_ERR_INVALID_ARG, "choose blocks that divide the largest one",
-                             "program \"%s\": blocks of %u do not divide %u", program->name, program->codec.cfg.block,
-                             coarsest);
+            return lnt_error(
+                LNT_ERR_INVALID_ARG, "choose blocks that divide the largest one (options block, warmup_block)",
+                "program \"%s\": blocks of %u do not divide %u", program->name, program->codec.cfg.block, coarsest);
         }
     }
     *block_p = coarsest;
