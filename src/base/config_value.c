@@ -228,6 +228,7 @@ lnt_status_t lnt_config_set(const lnt_cfg_row_t *row, const char *what, const ch
 /* As few digits as say it, but 6 at least: 10, not 1e+01. */
 static void get_f64(double value, char *text, size_t bytes)
 {
+    LNT_FP_SCOPE(); /* a number is rounded as it is written */
     const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     const locale_t before = c_locale != (locale_t)0 ? uselocale(c_locale) : (locale_t)0;
 
