@@ -228,7 +228,6 @@ static lnt_status_t prepare(lnt_optim_t *optim, lnt_step_params_t *params)
 {
     const lnt_zero_one_kind_t kind = kind_of(optim, optim->step + 1);
 
-    params->local = true;
     params->programs = kind == LNT_ZERO_ONE_VARIANCE ? 1u << LNT_COMPAT_WARM : 1u << LNT_COMPAT_SIGN;
     if (optim->step == 0 || kind == LNT_ZERO_ONE_LOCAL || (kind == LNT_ZERO_ONE_SIGN && is_alone(optim)))
         params->programs = 0;

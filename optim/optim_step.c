@@ -76,6 +76,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
     params.micro_steps = optim->micro_steps;
     params.hyper_hash = hyper_hash(optim);
     params.step = optim->step;
+    params.local = true;   /* rows may read gradients that do not travel; accumulated ones are for this step alone */
     if (!optim->in_step) { /* a step inside a step is refused below, and the constants are in use */
         prepare_groups(optim);
         if (optim->row->begin != NULL) optim->row->begin(optim);

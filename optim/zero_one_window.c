@@ -107,7 +107,6 @@ void lnt_zero_one_window_prepare(lnt_optim_t *optim, lnt_step_params_t *params)
     params->programs = 1u << LNT_ZERO_ONE_LANE | (sync ? windows : 0);
     params->unscaled = windows;
     params->left_out = sync ? zero_one->idle : NULL;
-    params->local = true;
     params->hooks = &zero_one->hooks;
 }
 
