@@ -64,13 +64,22 @@ static uint32_t hyper_hash(const lnt_optim_t *optim)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
+/* What the last commit may have failed to build, and the row's own preparations. The others may wait for this rank's
+ * frames already: who lacks memory tells them. */
+static lnt_status_t prepare(lnt_optim_t *optim, lnt_step_params_t *params)
+{
+    lnt_status_t status = lnt_late_apply(optim);
+
+    if (status == LNT_OK && optim->row->prepare != NULL) status = optim->row->prepare(optim, params);
+    return status == LNT_ERR_NO_MEMORY ? lnt_plan_give_up(optim->plan, status) : status;
+}
+
 lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
 {
     LNT_FP_SCOPE();
     lnt_step_params_t params = {.struct_size = sizeof(params)};
 
     LNT_CHECK_ARG(optim != NULL);
-    if (!optim->in_step) LNT_TRY(lnt_late_apply(optim)); /* what the last commit may have failed to build */
     params.programs = lnt_optim_current_phase(optim)->programs;
     params.loss_scale = optim->loss_scale;
     params.micro_steps = optim->micro_steps;
@@ -81,7 +90,7 @@ lnt_status_t lnt_optim_begin(lnt_optim_t *optim)
         prepare_groups(optim);
         if (optim->row->begin != NULL) optim->row->begin(optim);
         params.hooks = lnt_clip_hooks(optim);
-        if (optim->row->prepare != NULL) LNT_TRY(optim->row->prepare(optim, &params));
+        LNT_TRY(prepare(optim, &params));
     }
     LNT_TRY(lnt_plan_begin(optim->plan, &params));
     optim->clipped = false;

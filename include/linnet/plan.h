@@ -82,8 +82,8 @@ LNT_API lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_para
  * comers and masks; the tensors that zero_one_adam holds back), lnt_plan_set_parts builds exchanges. That is inside
  * lnt_optim_end, after the commit of the step; zero_one_adam does it inside the next lnt_optim_begin. Memory that is
  * missing in `end` is no error: the next lnt_optim_begin tries again, and it is the one to return LNT_ERR_NO_MEMORY.
- * Then no step has begun on this rank and begin may be called again; the other ranks wait for its frames, up to
- * LINNET_TIMEOUT, and the step fails there unless begin succeeds by then. lnt_comm_abort tells them at once. */
+ * Then no step has begun on this rank. Alone it may call begin again; with peers, which may wait for its frames
+ * already, the communicator has failed on all ranks, with that status and this rank to blame. */
 LNT_API lnt_status_t lnt_plan_commit(lnt_plan_t *plan);
 
 /* Collective, before or after commit: parameters (and masters) of root to all. */

@@ -185,6 +185,11 @@ typedef struct lnt_tensor_part {
 } lnt_tensor_part_t;
 LNT_API lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_tensor_part_t *parts, size_t n);
 
+/* Idle: this rank cannot begin the step that the others begin. Fails the communicator on all ranks at once, with
+ * `status`, this rank and the cause of the calling thread's last error, which stays; a world of one rank is left alone.
+ * Returns status. */
+LNT_API lnt_status_t lnt_plan_give_up(lnt_plan_t *plan, lnt_status_t status);
+
 /* Idle, after a committed step in which `program` ran, also after a failure: calls found, in plan order, for every
  * block where the node sum of an element that does not take part (lnt_plan_set_live) was not zero on some node. offset
  * is the first element of the block. The same on all ranks. Before the masks are changed. */

@@ -191,6 +191,18 @@ lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_te
     return status;
 }
 
+lnt_status_t lnt_plan_give_up(lnt_plan_t *plan, lnt_status_t status)
+{
+    lnt_error_info_t mine;
+
+    LNT_CHECK_ARG(plan != NULL && status < 0);
+    if (plan->comm->n_ranks == 1) return status;
+    mine = *lnt_last_error();
+    lnt_comm_give_up(plan->comm, status, mine.cause);
+    (void)lnt_comm_async_error(plan->comm, NULL); /* without a progress thread it leaves here */
+    return lnt_error_restore(&mine);
+}
+
 lnt_status_t lnt_plan_active(lnt_plan_t *plan, uint32_t program, lnt_block_fn_t found, void *arg)
 {
     LNT_CHECK_ARG(plan != NULL && program < plan->n_programs && found != NULL);
