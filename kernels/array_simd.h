@@ -7,6 +7,7 @@
 #include "error_store.h"
 #include "f16_math.h"
 #include "impl.h"
+#include "next.h"
 #include "reduce_tree.h"
 
 /* ---- f32 ---- */
@@ -25,6 +26,7 @@ static bool f32_widen_scaled(const void *values, uint64_t n, float factor, float
     vi largest = vi_all(0);
     LNT_EACH_STRIP(n, strip_ahead(from + at, sizeof(*from)),
                    largest = scale_some(from + at, out + at, by, largest, some));
+    lnt_next_note(LNT_NEXT_VALUES, from + n);
     return !magnitude_nonfinite(vi_highest(largest));
 }
 

@@ -15,6 +15,7 @@
 #include "codec.h"
 #include "float_bits.h"
 #include "lnt_inline.h"
+#include "next.h"
 #include "reduce_tree.h"
 
 enum {
@@ -30,6 +31,7 @@ enum {
  * everything; where nothing is to be asked for, the chunk itself, which costs next to nothing. */
 typedef struct lnt_ahead {
     uintptr_t values, error;
+    uintptr_t next[LNT_NEXTS]; /* of the piece after this run, where next.h knows it */
     unsigned value_shift;
 } lnt_ahead_t;
 
@@ -91,6 +93,7 @@ typedef struct lnt_scratch {
     alignas(64) float room[LNT_PAD + LNT_CHUNK + LNT_PAD];
     alignas(64) float error[LNT_CHUNK + LNT_PAD];
     alignas(64) uint8_t codes[LNT_CODES_MAX];
+    lnt_next_t next;
     float *a; /* the chunk, inside room; +0 before it are the lanes in front of one that starts inside a round */
 } lnt_scratch_t;
 
@@ -98,6 +101,7 @@ LNT_INLINE void lnt_scratch_init(lnt_scratch_t *s)
 {
     memset(s->room, 0, LNT_PAD * sizeof(*s->room));
     s->a = s->room + LNT_PAD;
+    s->next = (lnt_next_t){{0}};
 }
 
 LNT_INLINE size_t lnt_chunk_size(uint64_t left)
@@ -118,13 +122,20 @@ LNT_INLINE uint64_t lnt_count_live(const uint8_t *live, size_t n)
     return n % 8 ? count + (uint64_t)__builtin_popcount(live[n / 8] & ((1u << n % 8) - 1)) : count;
 }
 
-LNT_INLINE lnt_ahead_t lnt_ahead_of(const lnt_encode_in_t *in, uint64_t first, const float *a)
+/* Values that were formed a moment ago are in cache. */
+LNT_INLINE lnt_ahead_t lnt_ahead_of(const lnt_encode_in_t *in, uint64_t first, const lnt_scratch_t *s)
 {
+    const uintptr_t a = (uintptr_t)s->a;
     const unsigned value_shift = in->dtype == LNT_F32 ? 2 : 1;
     uint64_t at = first + LNT_CHUNK;
-    return (lnt_ahead_t){.values = (uintptr_t)in->values + (at << value_shift),
-                         .error = in->error_in ? (uintptr_t)in->error_in + at * sizeof(float) : (uintptr_t)a,
+    lnt_ahead_t ahead = {.values = (uintptr_t)in->values + (at << value_shift),
+                         .error = in->error_in ? (uintptr_t)in->error_in + at * sizeof(float) : a,
                          .value_shift = value_shift};
+    for (int k = 0; k < LNT_NEXTS; k++) {
+        ahead.next[k] = s->next.at[k] ? s->next.at[k] + first * sizeof(float) : a;
+        if (s->next.at[k]) ahead.values = a;
+    }
+    return ahead;
 }
 
 /* The chunk from element `first` to `end` at most, of blocks of `block` elements or a part of one, before it has
@@ -137,7 +148,7 @@ LNT_INLINE size_t lnt_chunk_begin(const lnt_encode_in_t *in, uint64_t first, uin
     chunk->live = in->live ? in->live + first / 8 : NULL;
     chunk->seed = in->seed;
     chunk->index = in->index + first;
-    chunk->ahead = lnt_ahead_of(in, first, s->a);
+    chunk->ahead = lnt_ahead_of(in, first, s);
     return n;
 }
 
@@ -345,6 +356,7 @@ LNT_INLINE void lnt_block_encode_blocks(const lnt_block_codec_t *codec, const ln
     const uint32_t n_blocks = lnt_group_blocks(codec, cfg);
     const uint64_t group = (uint64_t)n_blocks * cfg->block;
     lnt_scratch_init(&s);
+    s.next = lnt_next_take();
     for (uint64_t start = 0, block = 0; start < in->n; start += group, block += n_blocks) {
         uint64_t end = in->n - start < group ? in->n : start + group;
         if (codec->scale && end - start <= LNT_CHUNK)

@@ -45,6 +45,18 @@ LNT_INLINE void prefetch_both(lnt_ahead_t ahead, size_t i, size_t n)
     prefetch(ahead.error + (i << 2), n);
 }
 
+/* The same for the next piece, which is further away: the second-level cache will do. */
+LNT_INLINE void prefetch_next(lnt_ahead_t ahead, size_t i, size_t n)
+{
+    enum { LINE = 64 };
+    LNT_UNROLL
+    for (int k = 0; k < LNT_NEXTS; k++) {
+        LNT_UNROLL
+        for (size_t at = 0; at < n * sizeof(float); at += LINE)
+            __builtin_prefetch((const void *)(ahead.next[k] + i * sizeof(float) + at), 0, 2);
+    }
+}
+
 /* A bit for every element of the strip from i on that exists (is below n) and lives. */
 LNT_INLINE uint32_t strip_lanes(const uint8_t *live, size_t i, size_t n)
 {

@@ -101,6 +101,7 @@ LNT_INLINE bool intq_code_strips(const lnt_chunk_t *chunk, const intq_chunk_t *k
         vi strip[STRIP_VECS];
         if (!divide) prefetch_values(ahead, i, STRIP);
         if (!divide && out->error) prefetch(ahead.error + i * sizeof(float), STRIP);
+        if (!divide && out->stream) prefetch_next(ahead, i, STRIP);
         strip_load(from + i, a);
         if (divide)
             intq_divide(k, a, strip);

@@ -119,6 +119,7 @@ LNT_INLINE void code_block(const lnt_chunk_t *chunk, const uint8_t *live, size_t
     for (; i + STRIP <= end; i += STRIP) {
         if (values_too) prefetch_values(ahead, i, STRIP);
         if (error) prefetch(ahead.error + i * sizeof(float), STRIP);
+        if (stream) prefetch_next(ahead, i, STRIP);
         code_strip(a + i, positive, negative, live, live ? load_u32(live + i / 8) : ~0u, codes + i / 8,
                    error ? error + i : NULL, stream);
     }

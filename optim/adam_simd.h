@@ -2,6 +2,7 @@
  * adam_math.h in the same order, so the same bytes; division and root are IEEE operations in vectors too.
  */
 #include "../kernels/array_loop.h"
+#include "../kernels/next.h"
 #include "update.h"
 
 typedef struct consts {
@@ -71,6 +72,7 @@ static void momentum(const lnt_adam_consts_t *consts, const float *m, uint64_t n
     const consts_t k = spread(consts);
     LNT_EACH_STRIP(n, strip_ahead(m + at, sizeof(*m)),
                    store_some(value + at, momentum_of(&k, load_some(m + at, some), load_some(value + at, some)), some));
+    lnt_next_note(LNT_NEXT_MOMENTUM, m + n);
 }
 
 /* Bytes of 0 and 1 to a choice per lane. */
