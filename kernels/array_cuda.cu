@@ -30,7 +30,7 @@ LNT_KERNEL void __launch_bounds__(LNT_CUDA_THREADS, LNT_CUDA_RESIDENT)
 template <class TYPE> struct lnt_widen {
     LNT_DEVICE uint32_t chunk(const lnt_cuda_run_t &run, const lnt_dev_chunk_t &chunk, const lnt_dev_array_call_t &call)
     {
-        float a[ROUNDS][LNT_QUAD], sum[ROUNDS][LNT_QUAD], *out = (float *)run.out + chunk.at;
+        float a[ROUNDS][LNT_QUAD], sum[ROUNDS][LNT_QUAD] = {}, *out = (float *)run.out + chunk.at;
         uint32_t bad = 0;
         TYPE::template load<ROUNDS>((const uint8_t *)run.values + chunk.at * TYPE::BYTES, chunk.e, chunk.n, a);
         if (call.add) lnt_load_f32<ROUNDS>(out, chunk.e, chunk.n, sum);
