@@ -81,9 +81,9 @@ LNT_API lnt_status_t lnt_plan_add_tensor(lnt_plan_t *plan, const lnt_tensor_para
  * Steps allocate nothing, with one exception: where what an optimizer's program carries changes (the lane of late
  * comers and masks; the tensors that zero_one_adam holds back), lnt_plan_set_parts builds exchanges. That is inside
  * lnt_optim_end, after the commit of the step; zero_one_adam does it inside the next lnt_optim_begin. Memory that is
- * missing in `end` is no error: the next lnt_optim_begin tries again, and it is the one to return LNT_ERR_NO_MEMORY.
- * Then no step has begun on this rank. Alone it may call begin again; with peers, which may wait for its frames
- * already, the communicator has failed on all ranks, with that status and this rank to blame. */
+ * missing in `end` is no error: the next lnt_optim_begin tries again. Alone in its world it returns LNT_ERR_NO_MEMORY,
+ * no step has begun, and it may be called once more. Peers may wait for this rank's frames already: with them it is
+ * LNT_ERR_ABORTED, on all ranks at once, naming this one and what could not be allocated. */
 LNT_API lnt_status_t lnt_plan_commit(lnt_plan_t *plan);
 
 /* Collective, before or after commit: parameters (and masters) of root to all. */

@@ -185,9 +185,8 @@ typedef struct lnt_tensor_part {
 } lnt_tensor_part_t;
 LNT_API lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_tensor_part_t *parts, size_t n);
 
-/* Idle: this rank cannot begin the step that the others begin. Fails the communicator on all ranks at once, with
- * `status`, this rank and the cause of the calling thread's last error, which stays; a world of one rank is left alone.
- * Returns status. */
+/* Idle: this rank cannot begin the step that the others begin, because of `status`. Aborts the communicator, with the
+ * cause of the calling thread's last error, and returns LNT_ERR_ABORTED; a world of one rank is left alone: status. */
 LNT_API lnt_status_t lnt_plan_give_up(lnt_plan_t *plan, lnt_status_t status);
 
 /* Idle, after a committed step in which `program` ran, also after a failure: calls found, in plan order, for every

@@ -93,7 +93,8 @@ static lnt_status_t mismatch(lnt_exec_t *exec, uint32_t src, const lnt_frame_hea
                              const char *why)
 {
     static const char same_calls[] = "make the same calls with the same arguments in the same order on all ranks";
-    static const char same_values[] = "set groups, loss scale, micro-steps and masks alike on all ranks before a step";
+    static const char same_values[] =
+        "set groups, loss scale, micro-steps and masks alike before a step, and load the same saved step on all ranks";
     char theirs[SIDE_TEXT];
 
     describe(theirs, header);

@@ -55,16 +55,11 @@ void lnt_comm_check_broken(lnt_comm_t *comm)
     lnt_comm_report(comm, &record);
 }
 
-void lnt_comm_give_up(lnt_comm_t *comm, lnt_status_t status, const char *reason)
-{
-    if (lnt_comm_check_owner(comm) < 0) return;
-    lnt_mesh_abort(comm->mesh, status, reason);
-    lnt_progress_wake(comm->context->progress);
-}
-
 void lnt_comm_abort(lnt_comm_t *comm, const char *reason)
 {
-    if (comm != NULL) lnt_comm_give_up(comm, LNT_ERR_ABORTED, (reason != NULL) ? reason : "no reason given");
+    if (comm == NULL || lnt_comm_check_owner(comm) < 0) return;
+    lnt_mesh_abort(comm->mesh, (reason != NULL) ? reason : "no reason given");
+    lnt_progress_wake(comm->context->progress);
 }
 
 lnt_status_t lnt_comm_async_error(lnt_comm_t *comm, lnt_error_info_t *info_p)

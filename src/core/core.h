@@ -83,8 +83,6 @@ lnt_status_t lnt_comm_enter(lnt_comm_t *comm);
 /* Run a job to its end on behalf of the caller: sleeps, or makes progress itself when there is no progress thread.
  * Bounded by the communicator's timeout without progress. Returns the job's status (group -40 or LNT_OK); adds the time
  * to exposed_ns. */
-/* lnt_comm_abort with a status of its own; any thread. */
-void lnt_comm_give_up(lnt_comm_t *comm, lnt_status_t status, const char *reason);
 lnt_status_t lnt_comm_wait_job(lnt_comm_t *comm, lnt_job_t *job);
 bool lnt_comm_test_job(lnt_comm_t *comm, lnt_job_t *job); /* true when done */
 

@@ -4,6 +4,7 @@
  * Exchanges of buckets whose pieces differ are built beside the old ones and then take their places, so that a failure
  * leaves the plan as it was. Between steps no task and no transport holds a frame.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "plan_impl.h"
@@ -193,14 +194,15 @@ lnt_status_t lnt_plan_set_parts(lnt_plan_t *plan, uint32_t program, const lnt_te
 
 lnt_status_t lnt_plan_give_up(lnt_plan_t *plan, lnt_status_t status)
 {
-    lnt_error_info_t mine;
+    char cause[LNT_ERROR_TEXT_MAX];
 
     LNT_CHECK_ARG(plan != NULL && status < 0);
     if (plan->comm->n_ranks == 1) return status;
-    mine = *lnt_last_error();
-    lnt_comm_give_up(plan->comm, status, mine.cause);
+    (void)snprintf(cause, sizeof(cause), "%s",
+                   lnt_last_error()->status == status ? lnt_last_error()->cause : lnt_status_string(status));
+    lnt_comm_abort(plan->comm, cause);
     (void)lnt_comm_async_error(plan->comm, NULL); /* without a progress thread it leaves here */
-    return lnt_error_restore(&mine);
+    return lnt_error(LNT_ERR_ABORTED, "rebuild the communicator", "this step could not begin: %s", cause);
 }
 
 lnt_status_t lnt_plan_active(lnt_plan_t *plan, uint32_t program, lnt_block_fn_t found, void *arg)

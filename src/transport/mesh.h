@@ -73,8 +73,8 @@ bool lnt_mesh_has_left(const lnt_mesh_t *mesh, uint32_t peer);
 /* Follow the waiting-for edges from this rank to one that waits for nobody: the culprit of a stall. */
 int64_t lnt_mesh_culprit(const lnt_mesh_t *mesh, int64_t first);
 
-/* Any thread: this rank fails the communicator, with this status. */
-void lnt_mesh_abort(lnt_mesh_t *mesh, lnt_status_t status, const char *reason);
+/* Any thread. */
+void lnt_mesh_abort(lnt_mesh_t *mesh, const char *reason);
 
 /* An epoll descriptor (level-triggered) that is readable when progress would do something. */
 int lnt_mesh_fd(const lnt_mesh_t *mesh);

@@ -188,7 +188,7 @@ int64_t lnt_mesh_culprit(const lnt_mesh_t *mesh, int64_t first)
     return first; /* a circle without us */
 }
 
-void lnt_mesh_abort(lnt_mesh_t *mesh, lnt_status_t status, const char *reason)
+void lnt_mesh_abort(lnt_mesh_t *mesh, const char *reason)
 {
     const uint64_t one = 1;
     uint32_t idle = 0;
@@ -197,7 +197,6 @@ void lnt_mesh_abort(lnt_mesh_t *mesh, lnt_status_t status, const char *reason)
         return; /* somebody else was first */
     }
     (void)snprintf(mesh->abort_reason, sizeof(mesh->abort_reason), "%s", (reason != NULL) ? reason : "no reason given");
-    mesh->abort_status = status;
     atomic_store(&mesh->abort_state, 2);
     (void)!write(mesh->event, &one, sizeof(one)); /* cannot be full: written once */
 }
@@ -211,7 +210,7 @@ void lnt_mesh_on_event(lnt_mesh_t *mesh)
     if (atomic_load(&mesh->abort_state) != 2) {
         return;
     }
-    lnt_error_fill(&record, mesh->abort_status, "rebuild the communicator", "rank %u aborted the communicator: %s",
+    lnt_error_fill(&record, LNT_ERR_ABORTED, "rebuild the communicator", "rank %u aborted the communicator: %s",
                    mesh->me.rank, mesh->abort_reason);
     record.rank = record.peer = mesh->me.rank;
     lnt_mesh_fail(mesh, &record);

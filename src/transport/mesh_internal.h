@@ -127,7 +127,6 @@ struct lnt_mesh {
     lnt_msg_waiting_t waits; /* our own edge */
 
     _Atomic uint32_t abort_state; /* 0, 1: somebody writes the reason, 2: wanted */
-    lnt_status_t abort_status;
     char abort_reason[LNT_ERROR_TEXT_MAX];
 };
 

@@ -29,10 +29,10 @@ static void expect_told(rank_t *rank, lnt_status_t status, uint64_t hash)
     uint64_t bytes;
     uint8_t *blob;
 
-    ck_assert_int_eq(status, LNT_ERR_NO_MEMORY);
+    ck_assert_int_eq(status, LNT_ERR_ABORTED);
     while (lnt_comm_async_error(rank->comm, NULL) == LNT_OK)
         sched_yield();
-    ck_assert_int_eq(lnt_optim_begin(rank->optim), LNT_ERR_NO_MEMORY);
+    ck_assert_int_eq(lnt_optim_begin(rank->optim), LNT_ERR_ABORTED);
     ck_assert_int_eq(lnt_last_error()->peer, STARVED);
     ck_assert_msg(strstr(lnt_last_error()->cause, "rank 1 aborted the communicator: ") != NULL, "%s",
                   lnt_last_error()->cause);

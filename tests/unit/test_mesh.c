@@ -585,8 +585,8 @@ END_TEST
 static void *abort_soon(void *arg)
 {
     rank_nap_us(20000);
-    lnt_mesh_abort(arg, LNT_ERR_ABORTED, "the user said so");
-    lnt_mesh_abort(arg, LNT_ERR_ABORTED, "again");
+    lnt_mesh_abort(arg, "the user said so");
+    lnt_mesh_abort(arg, "again");
     return NULL;
 }
 
