@@ -82,9 +82,8 @@ static lnt_status_t report_unknown_key(const lnt_cfg_row_t *rows, const char *ow
     }
     near = lnt_nearest_name(key, names, n);
     (void)snprintf(cure, sizeof(cure), "did you mean \"%.48s\"?", (near != NULL) ? near : "");
-    return lnt_error(LNT_ERR_INVALID_ARG,
-                     (near != NULL) ? cure : "lnt_optim_option_get and docs/optimizers.md list them",
-                     "%s has no option \"%s\"", owner, key);
+    return lnt_error(LNT_ERR_INVALID_ARG, (near != NULL) ? cure : "see the list of options", "%s has no option \"%s\"",
+                     owner, key);
 }
 
 /* others: there may be keys that the table does not know. */
@@ -175,30 +174,40 @@ const char *lnt_config_env(const char *name)
     return getenv(full);
 }
 
-/* Edit distance without regard to case; both lengths are below NAME_MAX_BYTES. */
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+static size_t lesser(size_t a, size_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* Edit distance without regard to case, two letters in the wrong order being one mistake; both lengths are below
+ * NAME_MAX_BYTES. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t n_b = strlen(b);
-    size_t row[NAME_MAX_BYTES];
+    size_t rows[3][NAME_MAX_BYTES]; /* of i letters of a; i modulo 3 */
+    size_t i = 0;
 
     for (size_t j = 0; j <= n_b; j++) {
-        row[j] = j;
+        rows[0][j] = j;
     }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
+    for (i = 1; a[i - 1] != '\0'; i++) {
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3];
 
         row[0] = i;
         for (size_t j = 1; j <= n_b; j++) {
-            size_t above = row[j];
-            bool equal = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            size_t change = diagonal + (equal ? 0 : 1);
-            size_t shift = ((above < row[j - 1]) ? above : row[j - 1]) + 1;
-
-            row[j] = (change < shift) ? change : shift;
-            diagonal = above;
+            row[j] = lesser(above[j], row[j - 1]) + 1;
+            row[j] = lesser(row[j], above[j - 1] + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1));
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1])) {
+                row[j] = lesser(row[j], rows[(i + 1) % 3][j - 2] + 1);
+            }
         }
     }
-    return row[n_b];
+    return rows[(i + 2) % 3][n_b];
 }
 
 const char *lnt_nearest_name(const char *name, const char *const *names, size_t n)

@@ -271,7 +271,9 @@ START_TEST(nearest_name)
     ck_assert_str_eq(lnt_nearest_name("TIMEOUTT", names, 3), "TIMEOUT");
     ck_assert_str_eq(lnt_nearest_name("timout", names, 3), "TIMEOUT");
     ck_assert_str_eq(lnt_nearest_name("LOGLEVEL", names, 3), "LOG_LEVEL");
-    ck_assert_str_eq(lnt_nearest_name("TSL", names + 2, 1) ? "near" : "far", "far"); /* 2 of 3 letters differ */
+    ck_assert_str_eq(lnt_nearest_name("TSL", names + 2, 1), "TLS"); /* two letters in the wrong order: one mistake */
+    ck_assert_str_eq(lnt_nearest_name("atuo", &(const char *){"auto"}, 1), "auto");
+    ck_assert_ptr_null(lnt_nearest_name("TXY", names + 2, 1)); /* 2 of 3 letters differ */
     ck_assert_ptr_null(lnt_nearest_name("COMPLETELY_DIFFERENT", names, 3));
     ck_assert_ptr_null(lnt_nearest_name("X", names, 0));
     ck_assert_ptr_null(lnt_nearest_name("max_grad_norm", &(const char *){"max_dead_share"}, 1));
