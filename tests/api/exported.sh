@@ -3,9 +3,10 @@
 # only. exported.sh LIBRARY LIST
 set -u
 failed=0
-nm -D --defined-only "$1" | awk '$2 != "A" { print $3 }' | sort >exported_now.txt
-sed 's/$/@@LINNET_0/' "$2" | sort >exported_wanted.txt
-if ! diff -u exported_wanted.txt exported_now.txt; then
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT || exit 1
+nm -D --defined-only "$1" | awk '$2 != "A" { print $3 }' | sort >"$work/now.txt"
+sed 's/$/@@LINNET_0/' "$2" | sort >"$work/wanted.txt"
+if ! diff -u "$work/wanted.txt" "$work/now.txt"; then
     echo "exported symbols differ from tests/api/exported.txt (- missing, + not in the list)"
     failed=1
 fi

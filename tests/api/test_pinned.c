@@ -22,15 +22,16 @@ typedef struct size_row {
     }
 
 static const size_row_t sizes[] = {
-    ROW(lnt_error_info_t, 808),  ROW(lnt_context_params_t, 48), ROW(lnt_knob_t, 40),
-    ROW(lnt_bootstrap_t, 40),    ROW(lnt_comm_params_t, 48),    ROW(lnt_comm_info_t, 80),
-    ROW(lnt_comm_stats_t, 40),   ROW(lnt_codec_params_t, 24),   ROW(lnt_coll_params_t, 40),
-    ROW(lnt_plan_params_t, 40),  ROW(lnt_tensor_params_t, 64),  ROW(lnt_plan_memory_t, 56),
-    ROW(lnt_plan_info_t, 56),    ROW(lnt_plan_stats_t, 64),     ROW(lnt_group_t, 56),
-    ROW(lnt_optim_params_t, 40), ROW(lnt_optim_option_t, 24),   ROW(lnt_optim_info_t, 120),
-    ROW(lnt_span_t, 24),         ROW(lnt_stage_t, 48),          ROW(lnt_program_params_t, 120),
-    ROW(lnt_step_params_t, 72),  ROW(lnt_error_extent_t, 64),   ROW(lnt_step_hooks_t, 32),
-    ROW(lnt_tensor_part_t, 24),  ROW(lnt_health_t, 56),         ROW(lnt_plan_health_t, 136),
+    ROW(lnt_error_info_t, 808),   ROW(lnt_context_params_t, 48), ROW(lnt_knob_t, 40),
+    ROW(lnt_bootstrap_t, 40),     ROW(lnt_comm_params_t, 48),    ROW(lnt_comm_info_t, 80),
+    ROW(lnt_comm_stats_t, 40),    ROW(lnt_codec_params_t, 24),   ROW(lnt_coll_params_t, 40),
+    ROW(lnt_plan_params_t, 40),   ROW(lnt_tensor_params_t, 64),  ROW(lnt_plan_memory_t, 56),
+    ROW(lnt_plan_info_t, 56),     ROW(lnt_plan_stats_t, 64),     ROW(lnt_group_t, 56),
+    ROW(lnt_optim_params_t, 40),  ROW(lnt_optim_option_t, 24),   ROW(lnt_optim_info_t, 120),
+    ROW(lnt_span_t, 24),          ROW(lnt_stage_t, 48),          ROW(lnt_program_params_t, 120),
+    ROW(lnt_step_params_t, 72),   ROW(lnt_error_extent_t, 64),   ROW(lnt_step_hooks_t, 32),
+    ROW(lnt_tensor_part_t, 24),   ROW(lnt_health_t, 56),         ROW(lnt_plan_health_t, 136),
+    ROW(lnt_plan_settings_t, 32),
 };
 enum { N_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
@@ -65,6 +66,7 @@ START_TEST(struct_size_comes_first)
     ck_assert_uint_eq(offsetof(lnt_stage_t, struct_size), 0);
     ck_assert_uint_eq(offsetof(lnt_program_params_t, struct_size), 0);
     ck_assert_uint_eq(offsetof(lnt_step_params_t, struct_size), 0);
+    ck_assert_uint_eq(offsetof(lnt_plan_settings_t, struct_size), 0);
 }
 END_TEST
 
