@@ -8,7 +8,7 @@
 
 enum { NOT_LATCHED = -1, TOLD = -2 }; /* TOLD: in this step; only inside a commit */
 
-/* A block of the sign program. */
+/* A block of a tensor that may have late comers, numbered through all of them. */
 typedef struct block {
     lnt_optim_tensor_t *tensor;
     uint64_t number;

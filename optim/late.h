@@ -1,6 +1,6 @@
 /* Late comers: coordinates that are dead at the freeze and get gradients afterwards (docs/optimizers.md).
  *
- * A step tells in which blocks of the sign program a dead coordinate had a gradient. At its commit such a block is
+ * A step tells in which blocks a dead coordinate had a gradient. At its commit such a block is
  * *latched*: from the next step on its dead coordinates travel in the f32 lane and run Adam with powers of beta of
  * their own. After lane_updates updates those with a variance above eps join the sign program. Latches and powers are
  * part of the state, as values per block; everything is a function of it and of the exchanged values, so all ranks do

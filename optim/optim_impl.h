@@ -175,7 +175,7 @@ typedef struct lnt_optim_tensor {
     float *x;             /* master */
     bool any_dead;        /* coordinates, since the freeze */
     bool mask_stale;      /* the sign program has another mask of live coordinates */
-    uint64_t first_block; /* number of its first block among those of the sign program */
+    uint64_t first_block; /* number of its first block among those that may have late comers */
     uint64_t mask_hash;   /* of the user's mask, 0: nothing is masked */
 } lnt_optim_tensor_t;
 

@@ -221,7 +221,7 @@ lnt_status_t lnt_state_check(lnt_optim_t *optim, const lnt_state_blob_t *blob)
     if (blob->header.layout_hash != plan.layout_hash) {
         return lnt_error(LNT_ERR_STATE_MISMATCH,
                          "use the options of the run that saved the state (codecs, blocks, scale rule, non_freeze of "
-                         "groups; with clip_mode=bucket the bucket bytes too)",
+                         "groups; with clip_mode=bucket the bucket bytes too) and its version of the library",
                          "the exchange programs differ from those of the saved state");
     }
     if (blob->header.frozen && optim->row->freezing == NULL && !optim->row->freezes_itself)
