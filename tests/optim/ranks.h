@@ -288,6 +288,19 @@ static inline uint64_t rank_error_hash(const rank_t *rank)
     return hash;
 }
 
+/* Steps with normal gradients of the rank's own. */
+static inline void rank_train(rank_t *rank, uint64_t seed, uint32_t n_steps)
+{
+    float *grad = calloc(rank->n_elems + 1, sizeof(*grad));
+
+    for (uint32_t step = 0; step < n_steps; step++) {
+        for (uint64_t i = 0; i < rank->n_elems; i++)
+            grad[i] = (float)normal_at(test_mix_pair(seed, step * 64u + rank->rank), i);
+        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
+    }
+    free(grad);
+}
+
 /* All ranks hold the same parameters, moments and counters. */
 static uint64_t shared_hashes[MAX_RANKS];
 

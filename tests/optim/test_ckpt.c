@@ -34,24 +34,12 @@ static void write_blob(const files_t *files, uint32_t rank)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-static void train(rank_t *rank, const files_t *files)
-{
-    float *grad = calloc(rank->n_elems + 1, sizeof(*grad));
-
-    for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++)
-            grad[i] = (float)normal_at(test_mix_pair(files->seed, step * 64u + rank->rank), i);
-        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
-    }
-    free(grad);
-}
-
 static void save_body(rank_t *rank)
 {
     files_t *files = rank->arg;
 
     rank_open(rank, &files->model);
-    train(rank, files);
+    rank_train(rank, files->seed, STEPS);
     ranks_ok(lnt_optim_state_size(rank->optim, &files->bytes[rank->rank]));
     files->blob[rank->rank] = malloc(files->bytes[rank->rank]);
     ranks_ok(lnt_optim_state_export(rank->optim, files->blob[rank->rank], files->bytes[rank->rank]));

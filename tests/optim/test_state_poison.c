@@ -23,24 +23,12 @@ typedef struct trial {
     uint32_t tensor;
 } trial_t;
 
-static void train(rank_t *rank, const trial_t *trial)
-{
-    float *grad = calloc(rank->n_elems, sizeof(*grad));
-
-    for (uint32_t step = 0; step < STEPS; step++) {
-        for (uint64_t i = 0; i < rank->n_elems; i++)
-            grad[i] = (float)normal_at(test_mix_pair(trial->seed, step * 64u + rank->rank), i);
-        ranks_ok(lnt_optim_step(rank->optim, rank_grads(rank, grad)));
-    }
-    free(grad);
-}
-
 static void save_body(rank_t *rank)
 {
     trial_t *trial = rank->arg;
 
     rank_open(rank, &trial->model);
-    train(rank, trial);
+    rank_train(rank, trial->seed, STEPS);
     ranks_ok(lnt_optim_state_size(rank->optim, &trial->bytes[rank->rank]));
     trial->blob[rank->rank] = malloc(trial->bytes[rank->rank]);
     ranks_ok(lnt_optim_state_export(rank->optim, trial->blob[rank->rank], trial->bytes[rank->rank]));
@@ -139,7 +127,7 @@ static void load_body(rank_t *rank)
     uint64_t hash, errors;
 
     rank_open(rank, &trial->model);
-    train(rank, trial);
+    rank_train(rank, trial->seed, STEPS);
     hash = lnt_optim_hash(rank->optim);
     errors = rank_error_hash(rank);
     ck_assert_int_eq(load(rank, trial), LNT_ERR_CORRUPT);
@@ -151,7 +139,7 @@ static void load_body(rank_t *rank)
     }
     ck_assert_uint_eq(lnt_optim_hash(rank->optim), hash);
     ck_assert_uint_eq(rank_error_hash(rank), errors);
-    train(rank, trial); /* it goes on as before */
+    rank_train(rank, trial->seed, STEPS); /* it goes on as before */
     expect_equal_ranks(rank);
     rank_close(rank);
 }
