@@ -301,6 +301,21 @@ static inline void rank_train(rank_t *rank, uint64_t seed, uint32_t n_steps)
     free(grad);
 }
 
+/* Elements [begin, end) have the bits they began with, and nearly all others do not: one may by chance come back. */
+static inline void expect_only_still(const float *x, uint64_t n, uint64_t start_seed, uint64_t begin, uint64_t end)
+{
+    uint64_t came_back = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        bool stands = x[i] == (float)normal_at(start_seed, i);
+        if (i >= begin && i < end)
+            ck_assert_msg(stands, "element %d moved", (int)i);
+        else
+            came_back += stands;
+    }
+    ck_assert_msg(came_back < 10, "%d elements with gradients stand still", (int)came_back);
+}
+
 /* All ranks hold the same parameters, moments and counters. */
 static uint64_t shared_hashes[MAX_RANKS];
 

@@ -224,10 +224,7 @@ START_TEST(dead_coordinates_stand_still)
     trial.dead_end = 220;
     trial.x = x;
     (void)run(&worlds[_i], &trial);
-    for (uint64_t i = 0; i < model_elems(&trial.model); i++) {
-        bool stands = x[i] == (float)normal_at(trial.model.start_seed, i);
-        ck_assert_int_eq(stands, i >= trial.dead_begin && i < trial.dead_end);
-    }
+    expect_only_still(x, model_elems(&trial.model), trial.model.start_seed, trial.dead_begin, trial.dead_end);
     free(x);
 }
 END_TEST

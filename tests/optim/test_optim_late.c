@@ -364,10 +364,7 @@ static void still_body(rank_t *rank)
     open_drill(rank, drill);
     for (uint32_t step = 0; step < STILL; step++)
         ranks_ok(one_step(rank, drill, step));
-    for (uint64_t i = 0; i < N; i++) {
-        bool stands = rank->x[i] == (float)normal_at(drill->model.start_seed, i);
-        ck_assert_int_eq(stands, i >= LATE_BEGIN && i < NEVER_END);
-    }
+    expect_only_still(rank->x, N, drill->model.start_seed, LATE_BEGIN, NEVER_END);
     ck_assert_uint_eq(rank_info(rank).late_touched, 0);
     rank_close(rank);
 }
