@@ -1,9 +1,10 @@
 /* What the files of linnet-codec-perf share: options, operations, cases and lanes.
  *
  * A *case* is an operation on runs of one codec, size, element type and number of threads. Its *lanes* are the
- * implementations of it and two yardsticks, a += b and memcpy over a working set of the same size. All lanes of a case
- * run in turn, round by round, so that whatever disturbs the machine disturbs all of them; fractions are formed inside
- * a round. A lane whose bytes differ from the reference's is reported and never timed.
+ * implementations of it and yardsticks: a += b and memcpy over a working set of the same size, and a bare loop over the
+ * same arrays. All lanes of a case run in turn, round by round, so that whatever disturbs the machine disturbs all of
+ * them; fractions are formed inside a round. A lane whose bytes differ from the reference's is reported and never
+ * timed.
  */
 #ifndef PERF_CODEC_PERF_H
 #define PERF_CODEC_PERF_H
@@ -95,7 +96,7 @@ enum { CODEC_RUNS_MAX = 64 };
 enum {
     CODEC_YARD_APART = 208
 }; /* elements between the halves of the second arena, so that they differ in their page */
-enum { CODEC_LANES_MAX = 10, LANE_ADD = 0, LANE_COPY = 1, LANE_REF = 2 };
+enum { CODEC_LANES_MAX = 11, LANE_ADD = 0, LANE_COPY = 1, LANE_STREAMS = 2, LANE_REF = 3 };
 
 struct codec_lane {
     const char *name;
@@ -109,6 +110,7 @@ struct codec_lane {
     bool timed, wrong;
     double median_seconds, speedup; /* speedup over ref, 0: unknown */
     double frac_add, frac_copy;     /* medians over rounds */
+    double frac_streams;            /* the same; 0: not measured */
     double spread;                  /* of frac_add: distance of the quartiles over the median */
 };
 
@@ -151,6 +153,7 @@ const char *codec_array_name(codec_array_t id);
 /* codec_perf_yard.c: a += b and memcpy, as wide as the machine has them, over the second arena. */
 void codec_yard_lanes(codec_case_t *test);
 void codec_yard_fill(codec_case_t *test);
+codec_lane_t codec_streams_lane(const codec_case_t *test); /* codec_perf_streams.c; run NULL: cannot be measured */
 
 static inline double codec_rate_gbs(double bytes, double seconds)
 {

@@ -80,16 +80,16 @@ static double measured(const codec_case_t *test, const codec_lane_t *lane, bar_k
 /* ---- lines ---- */
 
 static void print_line(const codec_world_t *world, const bar_t *bar, const char *impl, const char *got,
-                       const char *need, const char *verdict)
+                       const char *need, const char *streams, const char *verdict)
 {
     char op[32], size[32];
 
     (void)snprintf(op, sizeof(op), bar->inputs > 1 ? "%s of %u" : "%s", bar->op, bar->inputs);
     (void)snprintf(size, sizeof(size), "%llu KiB",
                    (unsigned long long)(bar->elements * lnt_dtype_size(bar->dtype) >> 10));
-    printf(world->config->markdown ? "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n"
-                                   : "%-12s %-12s %-5s %11s %-7s %-18s %9s %9s  %s\n",
-           bar->codec, op, lnt_dtype_name(bar->dtype), size, impl, kind_words[bar->kind], got, need, verdict);
+    printf(world->config->markdown ? "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n"
+                                   : "%-12s %-12s %-5s %11s %-7s %-18s %9s %9s %9s  %s\n",
+           bar->codec, op, lnt_dtype_name(bar->dtype), size, impl, kind_words[bar->kind], got, need, streams, verdict);
 }
 
 static void print_head(const codec_world_t *world)
@@ -97,21 +97,23 @@ static void print_head(const codec_world_t *world)
     codec_report_machine(world);
     printf("# median of %u rounds after %u, one thread, seed %llu\n", world->config->iters, world->config->warmup,
            (unsigned long long)world->seed);
-    printf(world->config->markdown ? "\n| codec | operation | input | size | kernels | what | measured | bar | |\n"
-                                     "|---|---|---|---|---|---|---|---|---|\n"
-                                   : "#\n#%11s %-12s %-5s %11s %-7s %-18s %9s %9s\n",
-           "codec", "op", "dtype", "size", "impl", "what", "measured", "bar");
+    printf(world->config->markdown
+               ? "\n| codec | operation | input | size | kernels | what | measured | bar | of streams | |\n"
+                 "|---|---|---|---|---|---|---|---|---|---|\n"
+               : "#\n#%11s %-12s %-5s %11s %-7s %-18s %9s %9s %9s\n",
+           "codec", "op", "dtype", "size", "impl", "what", "measured", "bar", "streams");
 }
 
 static void judge_lane(const codec_case_t *test, const bar_t *bar, const codec_lane_t *lane, tally_t *tally)
 {
     double need = bar->need_avx2 > 0 && strcmp(lane->name, "avx512") != 0 ? bar->need_avx2 : bar->need;
     double got = measured(test, lane, bar->kind);
-    char got_text[16], need_text[16];
+    char got_text[16], need_text[16], streams_text[16] = "-";
 
     (void)snprintf(got_text, sizeof(got_text), "%.3f", got);
     (void)snprintf(need_text, sizeof(need_text), ">= %.3f", need);
-    print_line(test->world, bar, lane->name, got_text, need_text, got >= need ? "met" : "MISSED");
+    if (lane->frac_streams > 0) (void)snprintf(streams_text, sizeof(streams_text), "%.3f", lane->frac_streams);
+    print_line(test->world, bar, lane->name, got_text, need_text, streams_text, got >= need ? "met" : "MISSED");
     *(got >= need ? &tally->met : &tally->missed) += 1;
     test->world->n_rows++;
 }
@@ -131,7 +133,7 @@ static const codec_op_t *find_op(const char *name)
 
 static lnt_status_t leave_out(const codec_world_t *world, const bar_t *bar, const char *why, tally_t *tally)
 {
-    print_line(world, bar, "-", "-", "-", why);
+    print_line(world, bar, "-", "-", "-", "-", why);
     tally->why[bar - bars] = why;
     tally->absent++;
     return LNT_OK;

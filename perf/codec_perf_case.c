@@ -156,6 +156,9 @@ static void summarize_lane(const codec_case_t *test, codec_lane_t *lane, double 
 
     lane->frac_add = median_ratio(test, lane, &test->lanes[LANE_ADD], false, scratch, &lane->spread);
     lane->frac_copy = median_ratio(test, lane, &test->lanes[LANE_COPY], false, scratch, &unused);
+    lane->frac_streams = test->lanes[LANE_STREAMS].timed
+                             ? median_ratio(test, lane, &test->lanes[LANE_STREAMS], false, scratch, &unused)
+                             : 0;
     lane->speedup = lane >= ref && ref->timed ? median_ratio(test, lane, ref, true, scratch, &unused) : 0;
     memcpy(scratch, lane->seconds, n * sizeof(*scratch));
     stats_sort(scratch, n);

@@ -148,7 +148,7 @@ static lnt_status_t device_open(codec_case_t *test)
     device->ops = test->row != NULL ? lnt_cuda_codec_ops(test->row->id) : NULL;
     device->launch = find_launch(test);
     for (uint32_t i = 0; i < test->n_lanes; i++)
-        test->lanes[i].timed = i < LANE_REF;
+        test->lanes[i].timed = i == LANE_ADD || i == LANE_COPY;
     if (device->ops == NULL || device->launch == NULL) return LNT_OK;
     codec_lane_add(test, "cuda", NULL)->timed = true;
     LNT_TRY(open_memory(test, device));

@@ -54,7 +54,7 @@ static lnt_status_t host_open(codec_case_t *test)
             codec_lane_add(test, impls[i].name, &impls[i]);
     }
     for (uint32_t i = 0; i < test->n_lanes; i++)
-        test->lanes[i].timed = i < LANE_REF || wanted(test, i);
+        test->lanes[i].timed = i < LANE_REF ? test->lanes[i].run != NULL : wanted(test, i);
     return LNT_OK;
 }
 

@@ -55,12 +55,13 @@ static void print_columns(const codec_world_t *world)
     if (world->config->markdown) {
         printf("\n| codec | operation | input | block | size | threads | kernels | GB/s | ns/element | a+=b GB/s | of "
                "a+=b "
-               "| memcpy GB/s | of memcpy | over ref |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+               "| memcpy GB/s | of memcpy | of streams | over ref "
+               "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
         return;
     }
-    printf("#\n#%12s %-16s %-5s %8s %6s %12s %7s %-7s %10s %8s %8s %8s %8s %8s %8s %7s %8s\n", "codec", "op", "dtype",
-           "block", "inputs", "bytes", "threads", "impl", "time(us)", "GB/s", "ns/elem", "a+=b", "frac", "memcpy",
-           "frac", "spread", "over_ref");
+    printf("#\n#%12s %-16s %-5s %8s %6s %12s %7s %-7s %10s %8s %8s %8s %8s %8s %8s %8s %7s %8s\n", "codec", "op",
+           "dtype", "block", "inputs", "bytes", "threads", "impl", "time(us)", "GB/s", "ns/elem", "a+=b", "frac",
+           "memcpy", "frac", "streams", "spread", "over_ref");
 }
 
 lnt_status_t codec_report_open_json(const codec_world_t *world)
@@ -92,14 +93,15 @@ lnt_status_t codec_report_open(const codec_world_t *world, uint64_t memory_bytes
 
 static void print_text(const codec_case_t *test, const codec_lane_t *lane)
 {
-    char over_ref[16] = "-";
+    char over_ref[16] = "-", streams[16] = "-";
 
+    if (lane->frac_streams > 0) (void)snprintf(streams, sizeof(streams), "%.3f", lane->frac_streams);
     if (lane->speedup > 0) (void)snprintf(over_ref, sizeof(over_ref), "%.2f", lane->speedup);
-    printf("%13s %-16s %-5s %8u %6u %12llu %7u %-7s %10.2f %8.2f %8.4f %8.2f %8.3f %8.2f %8.3f %7.3f %8s\n",
+    printf("%13s %-16s %-5s %8u %6u %12llu %7u %-7s %10.2f %8.2f %8.4f %8.2f %8.3f %8.2f %8.3f %8s %7.3f %8s\n",
            test->codec, test->op->name, lnt_dtype_name(test->dtype), shown_block(test), test->n_runs,
            (unsigned long long)test->bytes, test->n_threads, lane->name, lane->median_seconds * 1e6,
            lane_gbs(test, lane), lane->median_seconds * 1e9 / (double)test->n, yard_gbs(&test->lanes[LANE_ADD]),
-           lane->frac_add, yard_gbs(&test->lanes[LANE_COPY]), lane->frac_copy, lane->spread, over_ref);
+           lane->frac_add, yard_gbs(&test->lanes[LANE_COPY]), lane->frac_copy, streams, lane->spread, over_ref);
 }
 
 /* 4 MiB, 64 KiB, 100 B */
@@ -124,12 +126,19 @@ static void print_markdown(const codec_case_t *test, const codec_lane_t *lane)
            lane->name, lane_gbs(test, lane), lane->median_seconds * 1e9 / (double)test->n,
            yard_gbs(&test->lanes[LANE_ADD]), lane->frac_add * 100, yard_gbs(&test->lanes[LANE_COPY]),
            lane->frac_copy * 100);
+    printf(lane->frac_streams > 0 ? "%.0f %% | " : "| ", lane->frac_streams * 100);
     printf(lane->speedup > 0 ? "%.1f |\n" : "|\n", lane->speedup);
+}
+
+static void write_number(const char *key, double value)
+{
+    (void)fprintf(json_file, value > 0 ? "\"%s\": %.6g, " : "\"%s\": null, ", key, value);
 }
 
 static void write_json(const codec_case_t *test, const codec_lane_t *lane)
 {
     const codec_world_t *world = test->world;
+    const codec_lane_t *streams = &test->lanes[LANE_STREAMS];
 
     (void)fputc('{', json_file);
     json_text(json_file, "codec", test->codec);
@@ -143,8 +152,10 @@ static void write_json(const codec_case_t *test, const codec_lane_t *lane)
     (void)fprintf(json_file, "\"inputs\": %u, \"counted_bytes\": %.0f, \"add_gbs\": %.6g, \"memcpy_gbs\": %.6g, ",
                   test->n_runs, lane->counted_bytes, yard_gbs(&test->lanes[LANE_ADD]),
                   yard_gbs(&test->lanes[LANE_COPY]));
-    (void)fprintf(json_file, "\"spread\": %.6g, \"over_ref\": ", lane->spread);
-    (void)fprintf(json_file, lane->speedup > 0 ? "%.6g, " : "null, ", lane->speedup);
+    write_number("frac_streams", lane->frac_streams);
+    write_number("streams_gbs", streams->timed ? yard_gbs(streams) : 0);
+    (void)fprintf(json_file, "\"spread\": %.6g, ", lane->spread);
+    write_number("over_ref", lane->speedup);
     json_text(json_file, "scale_rule", rule_word(test));
     json_text(json_file, "device", world->space->describe());
     json_text(json_file, "cpu", world->machine.cpu);

@@ -39,6 +39,7 @@ void codec_lanes_begin(codec_case_t *test)
     const lnt_kernel_impl_t *ref = lnt_kernel_impls(&n_impls);
 
     codec_yard_lanes(test);
+    test->lanes[LANE_STREAMS] = codec_streams_lane(test);
     test->n_lanes = LANE_REF;
     (void)codec_lane_add(test, ref->name, ref);
 }

@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 PERF, SCRIPTS, WORK = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-KEYS = ("codec impl op dtype block bytes threads gbs ns_per_elem frac_triad frac_memcpy inputs counted_bytes add_gbs memcpy_gbs spread "
-        "over_ref scale_rule device cpu l1d").split()
+KEYS = ("codec impl op dtype block bytes threads gbs ns_per_elem frac_triad frac_memcpy inputs counted_bytes add_gbs memcpy_gbs "
+        "frac_streams streams_gbs spread over_ref scale_rule device cpu l1d").split()
 SIZE = {"f32": 4, "bf16": 2, "f16": 2}
 # bits per element, bytes of scale per block, default block; codecs the build lacks are not asked for
 CODECS = {"f32": (32, 0, 1024), "bf16": (16, 0, 1024), "sign1": (1, 4, 1024), "int8": (8, 4, 256), "int4": (4, 4, 128),
@@ -76,6 +76,10 @@ def check_row(row):
     assert near(row["ns_per_elem"], seconds / n * 1e9), row
     assert near(row["frac_triad"], row["counted_bytes"] / seconds / 1e9 / row["add_gbs"]), row
     assert near(row["frac_memcpy"], row["counted_bytes"] / seconds / 1e9 / row["memcpy_gbs"]), row
+    if row["frac_streams"] is None:
+        assert row["streams_gbs"] is None and (row["impl"] == "cuda" or n < 256), row
+    else:
+        assert near(row["frac_streams"], row["counted_bytes"] / seconds / 1e9 / row["streams_gbs"]) and n >= 256, row
     assert (row["device"] == "host") == (row["impl"] != "cuda") and row["cpu"] and row["spread"] == 0, row
     assert row["scale_rule"] == ("none" if row["codec"] != "sign1" else row["scale_rule"]), row
 
