@@ -7,9 +7,7 @@
 
 #include <linnet/coll.h>
 
-#include "../kernels/float_bits.h"
-
-#include "state_format.h"
+#include "state_save.h"
 
 enum { PIECE_FLOATS = 1 << 20 };
 
@@ -183,21 +181,6 @@ lnt_status_t lnt_state_errors_collect(lnt_optim_t *optim, lnt_state_errors_t *er
     return status;
 }
 
-/* Saved errors are, but their sum in another world may overflow. `at`: first element of the owned one. */
-static lnt_status_t check_finite(const lnt_state_errors_t *errors, const lnt_error_extent_t *own, uint64_t at)
-{
-    if (lnt_arrays()->finite(errors->values + at, own->count)) return LNT_OK;
-    for (uint64_t k = 0; k < own->count; k++) {
-        if (lnt_f32_is_finite(errors->values[at + k])) continue;
-        (void)lnt_error(LNT_ERR_CORRUPT, "use an earlier state: the run that saved this one has gone wrong",
-                        "the saved errors of tensor %u in program %u, element %llu: their sum over ranks is not finite",
-                        own->tensor, own->program, (unsigned long long)(own->offset + k));
-        if (own->tensor != LNT_TENSOR_PAD) lnt_error_mutable()->tensor = own->tensor;
-        break;
-    }
-    return LNT_ERR_CORRUPT;
-}
-
 lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t programs)
 {
     uint64_t at = 0;
@@ -205,7 +188,7 @@ lnt_status_t lnt_state_errors_check(const lnt_state_errors_t *errors, uint32_t p
     for (size_t i = 0; i < errors->n_own; at += errors->own[i++].count) {
         const lnt_error_extent_t *own = &errors->own[i];
         uint8_t expected = (programs >> own->program & 1u) != 0;
-        LNT_TRY(check_finite(errors, own, at));
+        LNT_TRY(lnt_state_sums_check(errors->values + at, own->count, own->program, own->tensor, own->offset));
         for (uint64_t k = 0; k < own->count; k++) {
             if (errors->seen[at + k] == expected || errors->sparse) continue;
             return lnt_error(LNT_ERR_CORRUPT, "use the blobs of one save, from all ranks",

@@ -14,6 +14,7 @@ typedef struct target {
     const uint32_t *nodes;
     double *sums;
     float *residual;
+    lnt_status_t status; /* of the first sum that is not finite */
 } target_t;
 
 bool lnt_state_same_nodes(const lnt_state_save_t *save, uint32_t n_ranks, const uint32_t *nodes)
@@ -39,8 +40,12 @@ static void write_residual(target_t *target, uint32_t program, uint32_t tensor)
 
     lnt_state_pieces_of(target->save, program, tensor, &first, &stop);
     if (first == stop || begin == end) return;
-    if (target->writer.out != NULL)
+    if (target->writer.out != NULL) {
         lnt_state_residual(target->save, program, tensor, target->sums, target->residual, &mass);
+        if (target->status == LNT_OK)
+            target->status =
+                lnt_state_sums_check(target->residual + begin, extent.count, program, tensor, extent.offset);
+    }
     lnt_state_put(&target->writer, &extent, sizeof(extent));
     lnt_state_put(&target->writer, target->residual + begin, extent.count * sizeof(float));
     lnt_state_pad(&target->writer);
@@ -126,6 +131,7 @@ lnt_status_t lnt_state_repartition(const lnt_state_save_t *save, uint32_t n_rank
     if (target.sums != NULL && target.residual != NULL) {
         write_blob(&target);
         *bytes_p = target.writer.pos;
+        status = target.status;
     } else {
         status = LNT_ERR_NO_MEMORY;
     }

@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "../kernels/float_bits.h"
+
 #include "state_save.h"
 
 /* The first piece of (program, tensor) or behind it. */
@@ -75,6 +77,20 @@ void lnt_state_residual(const lnt_state_save_t *save, uint32_t program, uint32_t
         add_mass(mass_p, sums[i]);
         if (out != NULL) out[i] = (float)sums[i];
     }
+}
+
+lnt_status_t lnt_state_sums_check(const float *values, uint64_t n, uint32_t program, uint32_t tensor, uint64_t offset)
+{
+    uint64_t k = 0;
+
+    if (lnt_arrays()->finite(values, n)) return LNT_OK;
+    while (lnt_f32_is_finite(values[k]))
+        k++;
+    (void)lnt_error(LNT_ERR_CORRUPT, "use an earlier state: the run that saved this one has gone wrong",
+                    "the saved errors of tensor %u in program %u, element %llu: their sum over ranks is not finite",
+                    tensor, program, (unsigned long long)(offset + k));
+    if (tensor != LNT_TENSOR_PAD) lnt_error_mutable()->tensor = tensor;
+    return LNT_ERR_CORRUPT;
 }
 
 uint64_t lnt_state_longest(const lnt_state_save_t *save)

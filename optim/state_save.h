@@ -45,6 +45,10 @@ typedef struct lnt_state_mass {
 void lnt_state_residual(const lnt_state_save_t *save, uint32_t program, uint32_t tensor, double *sums, float *out,
                         lnt_state_mass_t *mass_p);
 
+/* Saved errors are finite, but their sum in another world may overflow: LNT_ERR_CORRUPT, reported, names the element.
+ * `offset`: of values[0] in the tensor. */
+lnt_status_t lnt_state_sums_check(const float *values, uint64_t n, uint32_t program, uint32_t tensor, uint64_t offset);
+
 /* The same sums for all of a save, as it is. sums: room for the longest tensor. */
 lnt_state_mass_t lnt_state_total_mass(const lnt_state_save_t *save, double *sums);
 uint64_t lnt_state_longest(const lnt_state_save_t *save); /* elements of the longest tensor */

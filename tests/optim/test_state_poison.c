@@ -4,7 +4,7 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "../../optim/state_format.h"
+#include "../../optim/state_save.h"
 #include "ranks.h"
 
 #define TOOL LNT_BINARY_DIR "/perf/linnet-ckpt"
@@ -203,6 +203,29 @@ START_TEST(sums_that_overflow_are_not_loaded)
 }
 END_TEST
 
+START_TEST(sums_that_overflow_are_not_written)
+{
+    trial_t trial = make_trial(LNT_ERROR_F32);
+    lnt_state_save_t save;
+    uint64_t bytes;
+    void *blob;
+
+    for (uint32_t r = 0; r < RANKS; r++)
+        fill_errors(&trial, r, 3e38f);
+    ranks_ok(lnt_state_save_open((const void *const *)trial.blob, trial.bytes, RANKS, &save));
+    for (uint32_t r = 0; r < elsewhere.n_ranks; r++) {
+        ranks_ok(lnt_state_repartition(&save, elsewhere.n_ranks, elsewhere.nodes, r, NULL, &bytes));
+        blob = malloc(bytes);
+        ck_assert_int_eq(lnt_state_repartition(&save, elsewhere.n_ranks, elsewhere.nodes, r, blob, &bytes),
+                         LNT_ERR_CORRUPT);
+        ck_assert_ptr_nonnull(strstr(lnt_last_error()->cause, "sum over ranks is not finite"));
+        free(blob);
+    }
+    lnt_state_save_close(&save);
+    end_trial(&trial);
+}
+END_TEST
+
 /* ---- the tool ---- */
 
 static void write_files(const trial_t *trial, const char *folder)
@@ -270,6 +293,7 @@ int main(void)
 
     tcase_add_loop_test(tcase, bad_errors_are_not_loaded, 0, 2 * N_KINDS);
     tcase_add_test(tcase, sums_that_overflow_are_not_loaded);
+    tcase_add_test(tcase, sums_that_overflow_are_not_written);
     tcase_add_test(tcase, the_tool_names_the_file_and_the_element);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
