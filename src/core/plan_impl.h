@@ -132,6 +132,11 @@ lnt_status_t lnt_plan_compare(lnt_plan_t *plan, const lnt_plan_list_t *list);
 
 /* The commit's pieces. */
 lnt_status_t lnt_plan_compare_settings(lnt_plan_t *plan); /* collective */
+
+/* What the numerics depend on (plan_layout.c): the first difference between ranks is named on all; collective. */
+lnt_status_t lnt_plan_compare_layout(lnt_plan_t *plan);
+/* The identity of a plan that is committed, from the same. */
+void lnt_plan_set_hashes(lnt_plan_t *plan);
 lnt_status_t lnt_plan_build(lnt_plan_t *plan);
 void lnt_plan_unbuild(lnt_plan_t *plan);
 lnt_status_t lnt_plan_predict(const lnt_plan_t *plan, lnt_plan_memory_t *memory_p);
