@@ -2,7 +2,7 @@
  * rotated before (hadamard_math.h). A group of the rotation is a strip. Compiled per instruction set.
  */
 #include "hadamard_math.h"
-#include "intq_simd.h"
+#include "intq_direct_simd.h"
 
 _Static_assert((int)LNT_HADAMARD_GROUP == (int)STRIP, "a strip is rotated as a whole");
 
@@ -22,6 +22,11 @@ LNT_INLINE float int4_scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *ch
 static void int4_code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 {
     intq_code(chunk, LNT_INT4_TOP, strip_store_i4, 4, codes, error);
+}
+
+static bool int4_direct(const float *a, size_t n, size_t block, uint8_t *scales, uint8_t *codes)
+{
+    return intq_direct(a, n, block, LNT_INT4_TOP, strip_store_i4, 4, scales, codes);
 }
 
 LNT_INLINE void int4_values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
@@ -49,6 +54,7 @@ LNT_INLINE lnt_block_codec_t int4(void)
                                .finish = int4_finish_ref,
                                .scale = int4_scale_of,
                                .code = int4_code,
+                               .direct = int4_direct,
                                .sum = int4_sum};
 }
 

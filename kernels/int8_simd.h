@@ -1,6 +1,6 @@
 /* int8, vector loops (intq_simd.h): a byte per code. Compiled per instruction set. */
 #include "int8_math.h"
-#include "intq_simd.h"
+#include "intq_direct_simd.h"
 
 static float finish(const lnt_codec_cfg_t *cfg, const lnt_measure_t *m, bool *poisoned)
 {
@@ -16,6 +16,11 @@ LNT_INLINE float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, 
 static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 {
     intq_code(chunk, LNT_INT8_TOP, strip_store_i8, 8, codes, error);
+}
+
+static bool direct(const float *a, size_t n, size_t block, uint8_t *scales, uint8_t *codes)
+{
+    return intq_direct(a, n, block, LNT_INT8_TOP, strip_store_i8, 8, scales, codes);
 }
 
 LNT_INLINE void values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)
@@ -45,6 +50,7 @@ LNT_INLINE lnt_block_codec_t int8(void)
                                .finish = finish,
                                .scale = scale_of,
                                .code = code,
+                               .direct = direct,
                                .sum = sum};
 }
 

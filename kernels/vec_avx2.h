@@ -77,6 +77,11 @@ LNT_INLINE vf vf_mul(vf a, vf b)
     return _mm256_mul_ps(a, b);
 }
 
+LNT_INLINE vf vf_multiply_add(vf a, vf b, vf c) /* a * b + c, rounded once */
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
 LNT_INLINE vf vf_div(vf a, vf b)
 {
     return _mm256_div_ps(a, b);
@@ -194,6 +199,11 @@ LNT_INLINE vm vi_greater(vi a, vi b)
     return _mm256_cmpgt_epi32(a, b);
 }
 
+LNT_INLINE bool vi_none(vi x) /* all bits are 0 */
+{
+    return _mm256_testz_si256(x, x);
+}
+
 LNT_INLINE uint32_t vi_highest(vi x) /* of lanes that are not negative */
 {
     __m128i half = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
@@ -276,11 +286,15 @@ LNT_INLINE vi vi_load_i8(const void *from)
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
-/* A strip of codes -128..127 to bytes. */
+/* A strip of codes -128..127 to bytes. Only the low 16 bits of lanes count. */
 LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
-    __m256i low = _mm256_packs_epi32(strip[0], strip[1]), high = _mm256_packs_epi32(strip[2], strip[3]);
-    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)); /* vectors 0 to 3, four lanes each */
+    __m256i low = _mm256_blend_epi16(strip[0], _mm256_slli_epi32(strip[1], 16), 0xaa);
+    __m256i high = _mm256_blend_epi16(strip[2], _mm256_slli_epi32(strip[3], 16), 0xaa);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(low, high), order);
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /* And back, from two halves. */

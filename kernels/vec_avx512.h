@@ -80,6 +80,11 @@ LNT_INLINE vf vf_mul(vf a, vf b)
     return _mm512_mul_ps(a, b);
 }
 
+LNT_INLINE vf vf_multiply_add(vf a, vf b, vf c) /* a * b + c, rounded once */
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
 LNT_INLINE vf vf_div(vf a, vf b)
 {
     return _mm512_div_ps(a, b);
@@ -197,6 +202,11 @@ LNT_INLINE vm vi_greater(vi a, vi b)
     return _mm512_cmpgt_epi32_mask(a, b);
 }
 
+LNT_INLINE bool vi_none(vi x) /* all bits are 0 */
+{
+    return !_mm512_test_epi32_mask(x, x);
+}
+
 LNT_INLINE uint32_t vi_highest(vi x) /* of lanes that are not negative */
 {
     return (uint32_t)_mm512_reduce_max_epi32(x);
@@ -272,7 +282,7 @@ LNT_INLINE vi vi_load_i8(const void *from)
     return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
 }
 
-/* A strip of codes -128..127 to bytes. */
+/* A strip of codes -128..127 to bytes. Only the low 16 bits of lanes count. */
 LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(strip[0])),
