@@ -80,9 +80,9 @@ typedef struct lnt_block_codec {
     /* The same for block number b of the chunk, a clean one, without the way over partial sums. Implementations that
      * take blocks one by one have NULL. */
     float (*scale)(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned);
-    /* f32 values without errors, nothing dead, n elements that are whole blocks of one group: scales and codes in one go.
-     * Returns false, having written nothing that stays, where a block needs the usual way. NULL: always the usual way. */
-    bool (*direct)(const float *values, size_t n, size_t block, uint8_t *scales, uint8_t *codes);
+    /* Codes elements from `start`, the first of a block, on without a chunk. Returns how many, whole blocks: what comes
+     * next needs the usual way. NULL: everything does. */
+    uint64_t (*direct)(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t start, lnt_encode_out_t *out);
     bool sweeps; /* scale() goes over the chunk and asks for the values ahead, so that code() need not */
     /* Codes, and error[i] = a[i] - decoded unless error is NULL, by the scales of the chunk. Dead elements and what
      * lies behind the last one have code 0 and error +0. */
@@ -302,15 +302,6 @@ LNT_INLINE bool lnt_group_scales(const lnt_block_codec_t *codec, const lnt_codec
     return clean;
 }
 
-LNT_INLINE bool lnt_group_direct(const lnt_block_codec_t *codec, const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in,
-                                 uint64_t start, uint64_t end, uint64_t block, const lnt_encode_out_t *out)
-{
-    if (!codec->direct || in->dtype != LNT_F32 || in->error_in || out->error_out || in->live) return false;
-    if ((end - start) % cfg->block) return false;
-    return codec->direct((const float *)in->values + start, (size_t)(end - start), cfg->block, out->scales + 4 * block,
-                         out->codes + start * codec->bits / 8);
-}
-
 /* Blocks that make up to one chunk, which is still in scratch when it is coded. Taken together: calls, and the slow
  * steps from a maximum to a scale, are shared. */
 LNT_INLINE void lnt_block_encode_group(const lnt_block_codec_t *codec, const lnt_codec_cfg_t *cfg,
@@ -319,7 +310,6 @@ LNT_INLINE void lnt_block_encode_group(const lnt_block_codec_t *codec, const lnt
 {
     bool poisoned[LNT_GROUP];
     lnt_chunk_t chunk;
-    if (lnt_group_direct(codec, cfg, in, start, end, block, out)) return;
     lnt_chunk_take(codec, cfg, in, start, end, s, out, &chunk);
     bool clean = lnt_group_scales(codec, cfg, &chunk, block, poisoned, out);
     if (codec->sweeps) chunk.ahead.values = (uintptr_t)chunk.a;
@@ -371,6 +361,9 @@ LNT_INLINE void lnt_block_encode_blocks(const lnt_block_codec_t *codec, const ln
     lnt_scratch_init(&s);
     s.next = lnt_next_take();
     for (uint64_t start = 0, block = 0; start < in->n; start += group, block += n_blocks) {
+        if (codec->direct) start += codec->direct(cfg, in, start, out);
+        if (start == in->n) break;
+        if (codec->direct) block = start / cfg->block;
         uint64_t end = in->n - start < group ? in->n : start + group;
         if (codec->scale && end - start <= LNT_CHUNK)
             lnt_block_encode_group(codec, cfg, in, start, end, block, &s, out);

@@ -18,9 +18,10 @@ static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
     intq_code(chunk, LNT_INT8_TOP, strip_store_i8, 8, codes, error);
 }
 
-static bool direct(const float *a, size_t n, size_t block, uint8_t *scales, uint8_t *codes)
+static uint64_t direct(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t start, lnt_encode_out_t *out)
 {
-    return intq_direct(a, n, block, LNT_INT8_TOP, strip_store_i8, 8, scales, codes);
+    const direct_form_t form = {LNT_INT8_TOP, fixed_store_i8, strip_store_i8, 8, 0};
+    return intq_direct(form, 256, cfg, in, start, out);
 }
 
 LNT_INLINE void values(const uint8_t *codes, const levels_t *levels, uint32_t lanes, vf *strip)

@@ -8,6 +8,9 @@
  * round to nearest even, as plain C: nothing here contracts or approximates. *_part functions touch the first n lanes
  * only and read the others as +0. A strip is STRIP elements as vectors: one word of live bits, whole bytes of every
  * code.
+ *
+ * fixed_store_* take two strips of numbers with FIXED_POINT bits behind the point, and store the low 8 or 4 bits in
+ * front of it.
  */
 #ifndef LNT_KERNELS_VEC_H
 #define LNT_KERNELS_VEC_H
@@ -19,6 +22,8 @@
 #include "float_bits.h"
 #include "lnt_inline.h"
 #include "reduce_tree.h"
+
+enum { FIXED_POINT = 14 };
 
 #if defined(__AVX512F__) || defined(LNT_AVX512_EMULATED)
 #include "vec_avx512.h"

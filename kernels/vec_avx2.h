@@ -199,11 +199,6 @@ LNT_INLINE vm vi_greater(vi a, vi b)
     return _mm256_cmpgt_epi32(a, b);
 }
 
-LNT_INLINE bool vi_none(vi x) /* all bits are 0 */
-{
-    return _mm256_testz_si256(x, x);
-}
-
 LNT_INLINE uint32_t vi_highest(vi x) /* of lanes that are not negative */
 {
     __m128i half = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
@@ -286,15 +281,42 @@ LNT_INLINE vi vi_load_i8(const void *from)
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
-/* A strip of codes -128..127 to bytes. Only the low 16 bits of lanes count. */
+/* A strip of codes -128..127 to bytes. */
 LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)); /* vectors 0 to 3, four lanes each */
-    __m256i low = _mm256_blend_epi16(strip[0], _mm256_slli_epi32(strip[1], 16), 0xaa);
-    __m256i high = _mm256_blend_epi16(strip[2], _mm256_slli_epi32(strip[3], 16), 0xaa);
-    __m256i bytes = _mm256_shuffle_epi8(_mm256_packs_epi16(low, high), order);
-    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    __m256i low = _mm256_packs_epi32(strip[0], strip[1]), high = _mm256_packs_epi32(strip[2], strip[3]);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* The 8 bits from FIXED_POINT on of every lane of a strip. Four lanes of each vector to one half, and four to the
+ * other.
+ */
+LNT_INLINE __m256i fixed_bytes(const vi *strip)
+{
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));
+    __m256i even = _mm256_blend_epi16(vi_right(strip[0], FIXED_POINT), vi_left(strip[1], 16 - FIXED_POINT), 0xaa);
+    __m256i odd = _mm256_blend_epi16(vi_right(strip[2], FIXED_POINT - 8), vi_left(strip[3], 24 - FIXED_POINT), 0xaa);
+    return _mm256_shuffle_epi8(_mm256_blendv_epi8(even, odd, _mm256_set1_epi16((short)0xff00)), order);
+}
+
+LNT_INLINE void fixed_store_i8(uint8_t *to, const vi *first, const vi *second)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    vi *room = (vi *)(void *)to;
+    _mm256_storeu_si256(room, _mm256_permutevar8x32_epi32(fixed_bytes(first), order));
+    _mm256_storeu_si256(room + 1, _mm256_permutevar8x32_epi32(fixed_bytes(second), order));
+}
+
+LNT_INLINE void fixed_store_i4(uint8_t *to, const vi *first, const vi *second)
+{
+    const __m256i low = _mm256_set1_epi8(15), shift_odd = _mm256_set1_epi16(0x1001); /* first + 16 * second */
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+    __m256i front = _mm256_maddubs_epi16(_mm256_and_si256(fixed_bytes(first), low), shift_odd);
+    __m256i back = _mm256_maddubs_epi16(_mm256_and_si256(fixed_bytes(second), low), shift_odd);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi16(front, back), 0xd8); /* a strip in each half */
+    _mm256_storeu_si256((__m256i *)to, _mm256_shuffle_epi8(halves, order));
 }
 
 /* And back, from two halves. */

@@ -202,11 +202,6 @@ LNT_INLINE vm vi_greater(vi a, vi b)
     return _mm512_cmpgt_epi32_mask(a, b);
 }
 
-LNT_INLINE bool vi_none(vi x) /* all bits are 0 */
-{
-    return !_mm512_test_epi32_mask(x, x);
-}
-
 LNT_INLINE uint32_t vi_highest(vi x) /* of lanes that are not negative */
 {
     return (uint32_t)_mm512_reduce_max_epi32(x);
@@ -282,11 +277,35 @@ LNT_INLINE vi vi_load_i8(const void *from)
     return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
 }
 
-/* A strip of codes -128..127 to bytes. Only the low 16 bits of lanes count. */
+/* A strip of codes -128..127 to bytes. */
 LNT_INLINE __m256i strip_bytes(const vi *strip)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(strip[0])),
                                    _mm512_cvtepi32_epi8(strip[1]), 1);
+}
+
+/* The 8 bits from FIXED_POINT on of every lane of a strip. */
+LNT_INLINE __m256i fixed_bytes(const vi *strip)
+{
+    const vi whole[] = {vi_right(strip[0], FIXED_POINT), vi_right(strip[1], FIXED_POINT)};
+    return strip_bytes(whole);
+}
+
+LNT_INLINE void fixed_store_i8(uint8_t *to, const vi *first, const vi *second)
+{
+    __m256i *room = (__m256i *)(void *)to;
+    _mm256_storeu_si256(room, fixed_bytes(first));
+    _mm256_storeu_si256(room + 1, fixed_bytes(second));
+}
+
+LNT_INLINE void fixed_store_i4(uint8_t *to, const vi *first, const vi *second)
+{
+    const __m256i low = _mm256_set1_epi8(15), shift_odd = _mm256_set1_epi16(0x1001); /* first + 16 * second */
+    __m256i front = _mm256_maddubs_epi16(_mm256_and_si256(fixed_bytes(first), low), shift_odd);
+    __m256i back = _mm256_maddubs_epi16(_mm256_and_si256(fixed_bytes(second), low), shift_odd);
+    __m256i codes =
+        _mm256_permute4x64_epi64(_mm256_packus_epi16(front, back), 0xd8); /* the strips one after the other */
+    _mm256_storeu_si256((__m256i *)to, codes);
 }
 
 /* And back, from two halves. */
