@@ -8,7 +8,8 @@
  * codes: every block starts on a byte, first element in the least significant bit. Dead ones enter no sum and no
  * count, have code 0, error +0 and decode to +0; but a non-finite dead element still poisons its block.
  *
- * `lnt_codec_cfg_t.block` is a multiple of 64, so in a run the codes of block k start at k * block * bits / 8.
+ * `lnt_codec_cfg_t.block` is a multiple of 64, or of 8 in compat grids, so in a run the codes of block k start at k *
+ * block * bits / 8.
  */
 #ifndef LNT_KERNELS_CODEC_H
 #define LNT_KERNELS_CODEC_H

@@ -161,7 +161,7 @@ LNT_INLINE uint64_t intq_direct(direct_form_t form, size_t default_block, const 
                                 const lnt_encode_in_t *in, uint64_t start, lnt_encode_out_t *out)
 {
     if (in->dtype != LNT_F32 || in->error_in || out->error_out || in->live) return 0;
-    if (cfg->block < DIRECT_BLOCK_LEAST || cfg->block > LNT_CHUNK) return 0;
+    if (cfg->block % DIRECT_LEAST || cfg->block < DIRECT_BLOCK_LEAST || cfg->block > LNT_CHUNK) return 0;
     form.block = default_block;
     if (cfg->block == default_block) return direct_run(&form, in, start, out);
     form.block = cfg->block;

@@ -104,6 +104,23 @@ START_TEST(one_bad_element_is_seen_wherever_it_is)
 }
 END_TEST
 
+/* Grids of compat=deepspeed have blocks that are multiples of 8 only. */
+START_TEST(blocks_of_compat_grids)
+{
+    static const lnt_codec_id_t ids[] = {LNT_CODEC_SIGN1, LNT_CODEC_INT8, LNT_CODEC_INT4};
+    test_case_t t = {.row = row_of((int)ids[_i / DATA_COUNT]), .data = (data_kind_t)(_i % DATA_COUNT)};
+    rng_fork((uint64_t)_i);
+    for (int round = 0; round < 20; round++) {
+        t.cfg.block = 8 * (1 + (uint32_t)rng_below(130));
+        t.dtype = (lnt_dtype_t)rng_below(LNT_DTYPE_COUNT);
+        t.n = rng_below(12 * (uint64_t)t.cfg.block);
+        draw_rest(&t);
+        if (round % 2) t.masked = false, t.feedback = EF_NONE, t.dtype = LNT_F32;
+        check_drawn(&t);
+    }
+}
+END_TEST
+
 /* Large enough for everything that begins late: stores around the caches, many blocks, odd ends. */
 START_TEST(a_million_elements)
 {
@@ -127,6 +144,7 @@ int main(void)
     tcase_add_unchecked_fixture(all, case_setup, case_teardown);
     tcase_add_loop_test(all, every_implementation_gives_the_bytes_of_the_oracle, 0, LNT_CODEC_COUNT * DATA_COUNT);
     tcase_add_loop_test(all, one_bad_element_is_seen_wherever_it_is, 0, LNT_CODEC_COUNT * LNT_DTYPE_COUNT);
+    tcase_add_loop_test(all, blocks_of_compat_grids, 0, 3 * DATA_COUNT);
     tcase_add_loop_test(all, a_million_elements, 0, LNT_CODEC_COUNT * EF_COUNT);
     suite_add_tcase(suite, all);
     say_unusable_impls();
