@@ -14,10 +14,7 @@ static const lnt_adam_consts_t adam_consts = {
 
 uint64_t codec_piece(const codec_case_t *test)
 {
-    uint32_t block = test->cfg.block;
-
-    if (test->row == NULL) return LNT_SPAN_MAX;
-    return block > LNT_STACK_ELEMS ? block : LNT_STACK_ELEMS / block * block;
+    return test->row == NULL ? LNT_SPAN_MAX : lnt_piece_elems(test->cfg.block, LNT_STACK_ELEMS);
 }
 
 static float *floats_at(const codec_case_t *test, codec_array_t id, uint64_t first)
@@ -80,11 +77,12 @@ static void run_encode_ef_shadow(const codec_case_t *test, const codec_lane_t *l
 
 typedef void (*piece_fn_t)(const codec_case_t *test, const codec_lane_t *lane, const codec_part_t *piece);
 
-static void each_piece(const codec_case_t *test, const codec_lane_t *lane, const codec_part_t *part, piece_fn_t run)
+static void each_piece(const codec_case_t *test, const codec_lane_t *lane, const codec_part_t *part, uint64_t most,
+                       piece_fn_t run)
 {
-    for (uint64_t done = 0; done < part->n; done += test->piece) {
+    for (uint64_t done = 0; done < part->n; done += most) {
         uint64_t left = part->n - done;
-        codec_part_t piece = {part->first + done, left < test->piece ? left : test->piece, part->thread};
+        codec_part_t piece = {part->first + done, left < most ? left : most, part->thread};
 
         run(test, lane, &piece);
     }
@@ -108,7 +106,7 @@ static void momentum_piece(const codec_case_t *test, const codec_lane_t *lane, c
 
 static void run_momentum_ef(const codec_case_t *test, const codec_lane_t *lane, const codec_part_t *part)
 {
-    each_piece(test, lane, part, momentum_piece);
+    each_piece(test, lane, part, test->piece, momentum_piece);
 }
 
 /* ---- decode ---- */
@@ -157,7 +155,7 @@ static void server_piece(const codec_case_t *test, const codec_lane_t *lane, con
 
 static void run_server(const codec_case_t *test, const codec_lane_t *lane, const codec_part_t *part)
 {
-    each_piece(test, lane, part, server_piece);
+    each_piece(test, lane, part, lnt_piece_elems(test->cfg.block, LNT_SERVE_ELEMS), server_piece);
 }
 
 /* ---- update rules ---- */

@@ -132,7 +132,8 @@ static void choose_sizes(lnt_exchange_t *exchange)
 {
     uint64_t block = exchange->params.codec.cfg.block;
 
-    exchange->piece_max = block > LNT_STACK_ELEMS ? block : LNT_STACK_ELEMS / block * block;
+    exchange->piece_max = lnt_piece_elems(block, LNT_STACK_ELEMS);
+    exchange->serve_max = lnt_piece_elems(block, LNT_SERVE_ELEMS);
     exchange->span_max = block > LNT_SPAN_MAX ? LNT_SPAN_MAX : LNT_SPAN_MAX / block * block;
 }
 

@@ -18,6 +18,7 @@ lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t 
 {
     return (lnt_piece_t){.pos = segment->pos,
                          .end = segment->end,
+                         .max = exchange->piece_max,
                          .block = segment->range.begin,
                          .mask =
                              exchange->any_dead ? lnt_layout_mask_offset(&exchange->grid, segment->range.begin) : 0};
@@ -36,7 +37,7 @@ bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece)
         return false;
     }
     count = grid->packed ? piece->end - piece->pos : lnt_layout_run(grid, piece->pos, piece->end).count;
-    piece->count = count < exchange->piece_max ? count : exchange->piece_max;
+    piece->count = count < piece->max ? count : piece->max;
     piece->n_blocks = (piece->count + grid->block - 1) / grid->block;
     return true;
 }

@@ -15,7 +15,16 @@
 
 #include "exchange.h"
 
-enum { LNT_STACK_ELEMS = 4096 }; /* values on the way through a task: stays in the first-level cache */
+enum {
+    LNT_STACK_ELEMS = 4096, /* values on the way through a task: stays in the first-level cache */
+    LNT_SERVE_ELEMS = 1024  /* the same at a server, which passes over them often: one chunk of a kernel */
+};
+
+/* The most elements that are whole blocks and not more than `most`, or one block. */
+static inline uint64_t lnt_piece_elems(uint64_t block, uint64_t most)
+{
+    return block > most ? block : most / block * block;
+}
 
 /* Whole blocks and their positions: what one frame carries. */
 typedef struct lnt_segment {
@@ -58,6 +67,7 @@ struct lnt_exchange {
     uint64_t shard_pos, shard_end, chunk_pos, chunk_end;
 
     uint64_t piece_max; /* elements a task handles at a time, whole blocks */
+    uint64_t serve_max; /* the same for the server; not more than piece_max */
     uint64_t span_max;  /* elements a stage function gets, whole blocks where they fit */
     float *big[2]; /* values of one block too large for the stack: encode, serve. Their tasks are chained by edges */
 
@@ -110,16 +120,16 @@ void lnt_exchange_run_measure(lnt_graph_t *graph, uint32_t task, uint64_t arg); 
 void lnt_exchange_run_encode(lnt_graph_t *graph, uint32_t task, uint64_t arg);  /* arg: chunk segment, frame */
 void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg);   /* arg: chunk segment, frame */
 
-/* Walks a segment in pieces of at most piece_max elements: whole blocks that follow each other inside one extent, or
+/* Walks a segment in pieces of at most `max` elements: whole blocks that follow each other inside one extent, or
  * for packed grids anywhere. Offsets are relative to the codes of the segment's frame. Start with lnt_piece_begin. */
 typedef struct lnt_piece {
-    uint64_t pos, count, end;
+    uint64_t pos, count, end, max;
     uint64_t block, n_blocks;
     uint64_t code; /* byte of the first block's code */
     uint64_t mask; /* byte of the first block's mask */
 } lnt_piece_t;
 
-lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment);
+lnt_piece_t lnt_piece_begin(const lnt_exchange_t *exchange, const lnt_segment_t *segment); /* max: piece_max */
 bool lnt_piece_next(const lnt_exchange_t *exchange, lnt_piece_t *piece);
 const uint8_t *lnt_piece_live(const lnt_exchange_t *exchange,
                               const lnt_piece_t *piece); /* mask of its blocks or NULL */

@@ -358,6 +358,7 @@ void lnt_exchange_run_serve(lnt_graph_t *graph, uint32_t task, uint64_t arg)
     set_errors(&coder, &exchange->server, &exchange->server_shadow, exchange->chunk_pos,
                exchange->big_error[1] != NULL ? exchange->big_error[1] : errors);
     coder.seed = seed_of(exchange, SERVER);
+    piece.max = exchange->serve_max;
     while (lnt_piece_next(exchange, &piece)) {
         form_mean(exchange, segment, s, &piece, values);
         load_errors(&coder, &piece);
