@@ -74,14 +74,19 @@ static double sum_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_
 
 /* The sum tells what is not finite: nothing cancels, and squares of f32 are far from the end of f64. So nobody has to
  * look for the largest magnitude. */
+LNT_INLINE void sum_blocks(const lnt_codec_cfg_t *cfg, lnt_chunk_t *chunk)
+{
+    for (size_t b = 0; b * chunk->block < chunk->n; b++) {
+        chunk->sums[b] = sum_of(cfg, chunk, b);
+        chunk->tops[b].all = chunk->sums[b] <= DBL_MAX ? 0 : LNT_F32_INF_BITS;
+    }
+}
+
 static void take(const lnt_codec_cfg_t *cfg, const lnt_encode_in_t *in, uint64_t first, size_t n, float *room,
                  lnt_chunk_t *chunk)
 {
     LNT_ISA_NAME(lnt_chunk_add)(in, first, n, room, chunk);
-    for (size_t b = 0; b * chunk->block < n; b++) {
-        chunk->sums[b] = sum_of(cfg, chunk, b);
-        chunk->tops[b].all = chunk->sums[b] <= DBL_MAX ? 0 : LNT_F32_INF_BITS;
-    }
+    sum_blocks(cfg, chunk);
 }
 
 static float scale_of(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, size_t b, bool *poisoned)
@@ -151,6 +156,63 @@ static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
         code_blocks(chunk, NULL, codes, error, false);
 }
 
+/* ---- one chunk out, the next one in ---- */
+
+enum { SOON_VALUES = 2048, SOON_ERROR = 3072 };
+
+LNT_INLINE void add_strip(lnt_dtype_t dtype, const uint8_t *values, const float *error, size_t i, float *a)
+{
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++) {
+        size_t k = i + (size_t)v * VEC;
+        vf_store(a + k, vf_add(load_values(dtype, values, k), vf_load(error + k)));
+    }
+}
+
+/* `error` is there: told here, or every strip asks. */
+LNT_INLINE void pass_blocks(lnt_dtype_t dtype, const lnt_chunk_t *chunk, uint8_t *codes, float *error, bool stream,
+                            const uint8_t *values, const float *error_in, float *room)
+{
+    const size_t size = element_size(dtype), n = chunk->n, block = chunk->block;
+    const float *a = chunk->a;
+    if (!error) __builtin_unreachable();
+    for (size_t i = 0, b = 0; i < n; b++) {
+        const vf positive = vf_all(chunk->scales[b]), negative = vf_all(lnt_sign1_negative(chunk->scales[b]));
+        for (const size_t end = i + block; i < end; i += STRIP) {
+            prefetch((uintptr_t)values + i * size + SOON_VALUES, STRIP * size / sizeof(float));
+            prefetch((uintptr_t)(error_in + i) + SOON_ERROR, STRIP);
+            if (stream) prefetch_next(chunk->ahead, i, STRIP);
+            add_strip(dtype, values, error_in, i, room);
+            code_strip(a + i, positive, negative, NULL, ~0u, codes + i / 8, error + i, stream);
+        }
+    }
+}
+
+LNT_INLINE void pass_dtype(lnt_dtype_t dtype, const lnt_chunk_t *chunk, uint8_t *codes, float *error,
+                           const uint8_t *values, const float *error_in, float *room)
+{
+    if (streams(chunk, error))
+        pass_blocks(dtype, chunk, codes, error, true, values, error_in, room);
+    else
+        pass_blocks(dtype, chunk, codes, error, false, values, error_in, room);
+}
+
+static void code_and_take(const lnt_codec_cfg_t *cfg, const lnt_chunk_t *chunk, uint8_t *codes, float *error,
+                          const lnt_encode_in_t *in, uint64_t first, float *room, lnt_chunk_t *next)
+{
+    const uint8_t *values = (const uint8_t *)in->values + first * element_size(in->dtype);
+    const float *error_in = in->error_in + first;
+    if (in->dtype == LNT_BF16)
+        pass_dtype(LNT_BF16, chunk, codes, error, values, error_in, room);
+    else if (in->dtype == LNT_F16)
+        pass_dtype(LNT_F16, chunk, codes, error, values, error_in, room);
+    else
+        pass_dtype(LNT_F32, chunk, codes, error, values, error_in, room);
+    next->n = chunk->n;
+    next->a = room;
+    sum_blocks(cfg, next);
+}
+
 LNT_INLINE levels_t levels_of(float scale)
 {
     return (levels_t){scale, lnt_sign1_negative(scale)};
@@ -216,6 +278,7 @@ LNT_INLINE lnt_block_codec_t sign1(void)
                                .stream_end = vec_stream_end,
                                .load = LNT_ISA_NAME(lnt_chunk_load),
                                .take = take,
+                               .code_and_take = code_and_take,
                                .measure = measure,
                                .finish = finish,
                                .scale = scale_of,
