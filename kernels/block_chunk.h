@@ -94,11 +94,11 @@ typedef struct lnt_block_codec {
 
 typedef struct lnt_scratch {
     alignas(64) float room[LNT_PAD + LNT_CHUNK + LNT_PAD];
-    alignas(64) float other[LNT_CHUNK]; /* room of every second chunk, where two are on their way */
     alignas(64) float error[LNT_CHUNK + LNT_PAD];
     alignas(64) uint8_t codes[LNT_CODES_MAX];
     lnt_next_t next;
     float *a; /* the chunk, inside room; +0 before it are the lanes in front of one that starts inside a round */
+    alignas(64) float other[LNT_CHUNK]; /* room of every second chunk, where two are on their way */
 } lnt_scratch_t;
 
 LNT_INLINE void lnt_scratch_init(lnt_scratch_t *s)

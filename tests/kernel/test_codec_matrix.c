@@ -121,6 +121,30 @@ START_TEST(blocks_of_compat_grids)
 }
 END_TEST
 
+/* Runs that are long enough to be coded while they are read, of blocks of any size, some of them poisoned. */
+START_TEST(long_runs_of_blocks)
+{
+    static const uint32_t sizes[] = {64, 128, 256, 384, 512, 640, 1024, 2048};
+    test_case_t t = {.row = row_of(_i / EF_COUNT), .data = DATA_NORMAL, .feedback = (feedback_t)(_i % EF_COUNT)};
+    rng_fork((uint64_t)_i);
+    for (int round = 0; round < 16; round++) {
+        const feedback_t feedback = t.feedback;
+        t.cfg.block = sizes[round % 8];
+        t.dtype = (lnt_dtype_t)rng_below(LNT_DTYPE_COUNT);
+        t.n = 8 * 1024 + rng_below(5 * 1024);
+        if (rng_below(2)) t.n = t.n / 1024 * 1024;
+        draw_rest(&t);
+        t.masked = t.masked && round % 4 == 0;
+        t.feedback = t.row->has_feedback ? feedback : EF_NONE;
+        make_given(&t);
+        for (uint64_t bad = rng_below(4); bad > 0; bad--)
+            spoil(&t, rng_below(t.n));
+        check_given(&t);
+        t.feedback = feedback;
+    }
+}
+END_TEST
+
 /* Large enough for everything that begins late: stores around the caches, many blocks, odd ends. */
 START_TEST(a_million_elements)
 {
@@ -145,6 +169,7 @@ int main(void)
     tcase_add_loop_test(all, every_implementation_gives_the_bytes_of_the_oracle, 0, LNT_CODEC_COUNT * DATA_COUNT);
     tcase_add_loop_test(all, one_bad_element_is_seen_wherever_it_is, 0, LNT_CODEC_COUNT * LNT_DTYPE_COUNT);
     tcase_add_loop_test(all, blocks_of_compat_grids, 0, 3 * DATA_COUNT);
+    tcase_add_loop_test(all, long_runs_of_blocks, 0, LNT_CODEC_COUNT * EF_COUNT);
     tcase_add_loop_test(all, a_million_elements, 0, LNT_CODEC_COUNT * EF_COUNT);
     suite_add_tcase(suite, all);
     say_unusable_impls();
