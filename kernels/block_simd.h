@@ -78,6 +78,25 @@ LNT_INLINE vf load_values(lnt_dtype_t dtype, const uint8_t *values, size_t i)
     return vf_load((const float *)(const void *)(values + 4 * i));
 }
 
+/* The largest magnitude of n elements, whole strips, as bits. Several maxima, so that one need not wait for the other.
+ */
+LNT_INLINE uint32_t top_of(const float *a, size_t n)
+{
+    vi tops[STRIP_VECS];
+    LNT_UNROLL
+    for (int v = 0; v < STRIP_VECS; v++)
+        tops[v] = vi_all(0);
+    for (size_t i = 0; i < n; i += STRIP) {
+        LNT_UNROLL
+        for (int v = 0; v < STRIP_VECS; v++)
+            tops[v] = vi_max(tops[v], vf_magnitude_bits(vf_load(a + i + v * VEC)));
+    }
+    LNT_UNROLL
+    for (int v = 1; v < STRIP_VECS; v++)
+        tops[0] = vi_max(tops[0], tops[v]);
+    return vi_highest(tops[0]);
+}
+
 LNT_INLINE void strip_load(const float *from, vf *strip)
 {
     LNT_UNROLL

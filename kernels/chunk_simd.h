@@ -79,24 +79,6 @@ LNT_INLINE void load_dtype(lnt_dtype_t dtype, const source_t *from, size_t n, si
         load_blocks(dtype, &bare, n, block, a, tops);
 }
 
-/* Several maxima, so that one need not wait for the other. */
-LNT_INLINE uint32_t top_of(const float *a, size_t n)
-{
-    vi tops[STRIP_VECS];
-    LNT_UNROLL
-    for (int v = 0; v < STRIP_VECS; v++)
-        tops[v] = vi_all(0);
-    for (size_t i = 0; i < n; i += STRIP) {
-        LNT_UNROLL
-        for (int v = 0; v < STRIP_VECS; v++)
-            tops[v] = vi_max(tops[v], vf_magnitude_bits(vf_load(a + i + v * VEC)));
-    }
-    LNT_UNROLL
-    for (int v = 1; v < STRIP_VECS; v++)
-        tops[0] = vi_max(tops[0], tops[v]);
-    return vi_highest(tops[0]);
-}
-
 /* Whole rounds of f32 to which nothing is to be done stay where they are. Blocks are whole strips. */
 LNT_INLINE void look_at(const float *a, size_t n, size_t block, lnt_tops_t *tops)
 {

@@ -37,24 +37,6 @@ typedef struct direct_group {
     alignas(64) float inverse[DIRECT_BLOCKS];
 } direct_group_t;
 
-/* The largest magnitude of n elements, whole strips, as bits. */
-LNT_INLINE uint32_t direct_top(const float *a, size_t n)
-{
-    vi tops[STRIP_VECS];
-    LNT_UNROLL
-    for (int v = 0; v < STRIP_VECS; v++)
-        tops[v] = vf_magnitude_bits(vf_load(a + v * VEC));
-    for (size_t i = STRIP; i < n; i += STRIP) {
-        LNT_UNROLL
-        for (int v = 0; v < STRIP_VECS; v++)
-            tops[v] = vi_max(tops[v], vf_magnitude_bits(vf_load(a + i + v * VEC)));
-    }
-    LNT_UNROLL
-    for (int v = 1; v < STRIP_VECS; v++)
-        tops[0] = vi_max(tops[0], tops[v]);
-    return vi_highest(tops[0]);
-}
-
 /* From maxima, in k->scale, to scales and reciprocals. Returns whether this way is good for all of them: reciprocals
  * are normal numbers and the largest code decodes. Maxima that are not finite give no such scale. */
 LNT_INLINE bool direct_scales(direct_group_t *k, float top)
@@ -77,7 +59,7 @@ LNT_INLINE bool direct_measure(const direct_form_t *form, const float *a, size_t
     for (size_t b = 0; b < DIRECT_BLOCKS; b += VEC)
         vf_store(k->scale + b, vf_all(1.0f));
     for (size_t i = 0, b = 0; i < n; i += form->block, b++)
-        k->scale[b] = lnt_f32_from_bits(direct_top(a + i, form->block));
+        k->scale[b] = lnt_f32_from_bits(top_of(a + i, form->block));
     return direct_scales(k, form->top);
 }
 

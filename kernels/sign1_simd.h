@@ -158,6 +158,7 @@ static void code(const lnt_chunk_t *chunk, uint8_t *codes, float *error)
 
 /* ---- one chunk out, the next one in ---- */
 
+/* Bytes ahead of the chunk that is read. Distances matter more than one would think: docs/perf.md. */
 enum { SOON_VALUES = 2048, SOON_ERROR = 3072 };
 
 LNT_INLINE void add_strip(lnt_dtype_t dtype, const uint8_t *values, const float *error, size_t i, float *a)
